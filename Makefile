@@ -1,0 +1,38 @@
+# Q-IM's few commands. `make setup` prepares the machine once; every other target calls it.
+PYTHON ?= python3
+BIN := .venv/bin
+CODE := bench clients gateway lua ops qim.py schemas stores streams tables tests
+
+.PHONY: setup demo up test style types topology topology-check bench
+
+setup:
+	@$(PYTHON) -m ops.bootstrap
+
+# Two people talk through the whole pipeline on servers of its own; exits non-zero on any mismatch.
+demo: setup
+	@$(BIN)/qim demo
+
+# Keep the stack running until Ctrl-C.
+up: setup
+	@$(BIN)/qim up --data .qim/up
+
+# ARGS goes to pytest: make test ARGS="tests/unit -x"
+test: setup style types
+	$(BIN)/pytest $(ARGS)
+
+style: setup
+	$(BIN)/ruff check .
+	$(BIN)/black --check --quiet .
+
+types: setup
+	$(BIN)/mypy
+
+topology: setup
+	$(BIN)/qim topology --write topology.md
+
+topology-check: setup
+	$(BIN)/qim topology --check topology.md
+
+bench: setup
+	$(BIN)/qim bench ladder --json bench-results/ladder.json
+	$(BIN)/qim bench offline --messages 2000 --json bench-results/offline.json
