@@ -8,19 +8,20 @@ acks=all on a single node survives the process, not the machine: Kafka does not 
 acknowledges (`log.flush.interval.messages` would, where one node has to stand for a cluster).
 """
 
+import base64
 import logging
-import subprocess
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
-from ops.servers.ports import LOOPBACK, is_listening
-from ops.servers.process import ManagedProcess, ProcessFailedError, log_tail
+from ops.servers.ports import LOOPBACK, is_listening, port_released
+from ops.servers.process import ManagedProcess
 from ops.servers.provision import find_java, kafka_jars
 
-__all__ = ["KafkaServer", "broker_answers", "kafka_properties"]
+__all__ = ["KafkaServer", "broker_answers", "kafka_properties", "new_cluster_id"]
 
 _READY_S = 60.0
 _STOP_S = 30.0
@@ -67,6 +68,15 @@ def kafka_properties(port: int, controller_port: int, log_folder: Path) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
+def new_cluster_id() -> str:
+    """Return a fresh id in Kafka's own form: 16 bytes, base64url; never a leading dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
+        "-"
+    ):
+        continue
+    return text
+
+
 async def broker_answers(address: str) -> bool:
     """Tell whether a Kafka broker at `host:port` answers a metadata request with itself in it."""
     log = logging.getLogger("aiokafka")
@@ -110,19 +120,16 @@ class KafkaServer:
     def _log_folder(self) -> Path:
         return self.folder / "log"
 
-    def _format_once(self) -> None:
-        """Give the log folder its identity (1.4 s, the first time only)."""
+    async def _format_once(self) -> None:
+        """Give the log folder its identity (1 s, the first time only)."""
         if (self._log_folder / "meta.properties").exists():
             return
-        tool = [*self._java, "kafka.tools.StorageTool"]
-        identity = subprocess.run(
-            [*tool, "random-uuid"], capture_output=True, text=True, check=True
-        ).stdout.split()[-1]
-        command = [*tool, "format", "-t", identity, "-c", str(self._properties)]
-        with self.process.log_path.open("ab") as log:
-            done = subprocess.run(command, stdout=log, stderr=log, check=False)
-        if done.returncode != 0:
-            raise ProcessFailedError(f"format failed:\n{log_tail(self.process.log_path)}")
+        arguments = ["format", "-t", new_cluster_id(), "-c", str(self._properties)]
+        argv = [*self._java, "kafka.tools.StorageTool", *arguments]
+        tool = ManagedProcess(f"{self.process.name} format", argv, self.process.log_path)
+        tool.spawn()
+        if await tool.wait_end(_READY_S) != 0:
+            raise tool.failure(f"ended with {tool.exit_code}")
 
     async def start(self) -> None:
         """Start the node and wait until it answers (2-3 s, a formatted folder sooner)."""
@@ -130,7 +137,8 @@ class KafkaServer:
         self._properties.write_text(
             kafka_properties(self.port, self.controller_port, self._log_folder)
         )
-        self._format_once()
+        await self._format_once()
+        await port_released(self.port)
         self.process.spawn()
         await self.process.wait_ready(self._answers, _READY_S)
 

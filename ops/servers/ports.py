@@ -5,11 +5,13 @@ server is down, as the source port of any outgoing connection, even of a client 
 that very port (on loopback it then talks to itself and the server cannot bind).
 """
 
+import asyncio
 import random
 import socket
+import time
 from pathlib import Path
 
-__all__ = ["LOOPBACK", "free_ports", "is_listening", "port_range"]
+__all__ = ["LOOPBACK", "free_ports", "is_listening", "port_range", "port_released"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -61,3 +63,15 @@ def is_listening(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(0.5)
         return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+async def port_released(port: int, timeout_s: float = 5.0) -> None:
+    """Wait until nothing listens on a port, for a predecessor that is just being killed.
+
+    Raises OSError when it still listens after `timeout_s`.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while is_listening(port):
+        if time.monotonic() > deadline_s:
+            raise OSError(f"another process listens on {LOOPBACK}:{port}")
+        await asyncio.sleep(0.02)

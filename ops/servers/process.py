@@ -98,18 +98,24 @@ class ManagedProcess:
                 raise self.failure(f"was not ready in {timeout_s:g} s")
             await asyncio.sleep(_POLL_S)
 
-    async def stop(self, timeout_s: float = 10.0, sig: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the child to end and wait for it; kill it when `timeout_s` runs out."""
-        if self._popen is None:
-            return
-        if self.running:
-            self._popen.send_signal(sig)
+    async def wait_end(self, timeout_s: float) -> int:
+        """Wait until the child has ended and return its exit code.
+
+        Raises ProcessFailedError, and kills the child, when `timeout_s` runs out.
+        """
         deadline_s = time.monotonic() + timeout_s
-        while self.running:
+        while (code := self.exit_code) is None:
             if time.monotonic() > deadline_s:
                 self.kill()
-                raise self.failure(f"did not stop in {timeout_s:g} s and was killed")
+                raise self.failure(f"did not end in {timeout_s:g} s and was killed")
             await asyncio.sleep(_POLL_S)
+        return code
+
+    async def stop(self, timeout_s: float = 10.0, sig: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the child to end and wait for it; kill it when `timeout_s` runs out."""
+        if self._popen is not None and self.running:
+            self._popen.send_signal(sig)
+            await self.wait_end(timeout_s)
 
     def kill(self) -> None:
         """End the child with SIGKILL, as a crash would, and reap it."""

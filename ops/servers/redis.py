@@ -9,7 +9,7 @@ from pathlib import Path
 
 import redis
 
-from ops.servers.ports import LOOPBACK
+from ops.servers.ports import LOOPBACK, port_released
 from ops.servers.process import ManagedProcess
 from ops.servers.provision import find_redis_server
 
@@ -61,6 +61,7 @@ class RedisServer:
     async def start(self) -> None:
         """Start the instance and wait until it answers and has loaded its AOF (about 0.1 s)."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        await port_released(self.port)
         self.process.spawn()
         await self.process.wait_ready(self._answers, _READY_S)
 
