@@ -1,0 +1,68 @@
+"""One mailbox call for all shards of a worker: what piled up while the last call was in flight goes in the next.
+
+Each shard's part of a call is judged alone by append_page.lua, so shards stay independent although they share the
+round trip (design §2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from schemas.errors import StoreUnknownOutcome
+from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
+from stores.paging import PagedStage
+
+__all__ = ["MailboxAppender"]
+
+_SHARDS_PER_CALL = 64  # at most 64 x 256 records in one script run, a few ten milliseconds of Redis
+
+
+class _Waiting(NamedTuple):
+    append: ShardAppend
+    outcome: asyncio.Future[AppendOutcome]
+
+
+class MailboxAppender:
+    """Combines the appends of a worker's shards, one stage a mailbox instance."""
+
+    def __init__(self, store: MailboxStore, instances: int, page_interval_s: float) -> None:
+        self._store = store
+        self._stages = [
+            PagedStage(
+                "mailbox.append",
+                self._append,
+                max_records=_SHARDS_PER_CALL,
+                min_interval_s=page_interval_s,
+            )
+            for _ in range(instances)
+        ]
+
+    def start(self) -> None:
+        """Start the stages on the running loop."""
+        for stage in self._stages:
+            stage.start()
+
+    async def stop(self) -> None:
+        """Stop the stages; an append in flight has an unknown outcome and is replayed after the next start."""
+        for stage in self._stages:
+            await stage.stop()
+
+    async def append(self, append: ShardAppend) -> AppendOutcome:
+        """One shard's page; raises StoreUnknownOutcome when no reply came."""
+        outcome: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
+        self._stages[append.shard % len(self._stages)].put(_Waiting(append, outcome))
+        return await outcome
+
+    async def _append(self, page: Sequence[_Waiting]) -> None:
+        try:
+            outcomes = await self._store.append_page([waiting.append for waiting in page])
+        except StoreUnknownOutcome as error:
+            for waiting in page:
+                if not waiting.outcome.done():
+                    waiting.outcome.set_exception(error)
+            return
+        for waiting, outcome in zip(page, outcomes, strict=True):
+            if not waiting.outcome.done():
+                waiting.outcome.set_result(outcome)

@@ -1,0 +1,77 @@
+"""Fanout without I/O: one committed message -> one GroupDispatch per target shard (DISP-02, DISP-11).
+
+Everything in a dispatch comes from the outbox record: no clock, no current membership, so a replay plans the same
+bytes (FAN-02, GRP-08).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from schemas.constants import EVENT_GROUP_MAX_BYTES
+from schemas.errors import RecordError
+from schemas.identifiers import dispatch_id_of, shard_of
+from schemas.records import GROUP_DISPATCH, MESSAGE_RECORD, OUTBOX_RECORD, GroupDispatch
+
+__all__ = ["PlannedDispatch", "plan_dispatches"]
+
+_VERSION_BYTES = 1
+_HEADS_BUDGET_BYTES = 512  # four event types of at most 64 bytes of head each, with room (EVT-02)
+
+
+class PlannedDispatch(NamedTuple):
+    """Record for partition `shard` of the dispatch topic; `key` is the dispatch_id."""
+
+    shard: int
+    key: bytes
+    value: bytes
+
+
+def plan_dispatches(outbox_value: bytes, shard_count: int) -> list[PlannedDispatch]:
+    """Dispatches of one outbox record, in shard order.
+
+    Raises RecordError when the record is damaged, when its frozen shards are not those of its recipients under
+    `shard_count` (DISP-13), or when an event group could exceed its limit (CON-38): the caller stops the partition,
+    it never drops a committed message (FAN-04).
+    """
+    outbox = OUTBOX_RECORD.decode(outbox_value)
+    record = MESSAGE_RECORD.decode(outbox["record"])
+    event = record["event"]
+    if outbox["membership_version"] is not None:
+        raise RecordError("outbox record names a group snapshot, which this version cannot expand")
+    tenant = int.from_bytes(outbox["tenant_id"], "big")
+    by_shard: dict[int, list[int]] = {}
+    for user in outbox["recipients"]:
+        by_shard.setdefault(shard_of(tenant, user, shard_count), []).append(user)
+    if sorted(by_shard) != outbox["target_shards"]:
+        raise RecordError("frozen target shards differ from the shards of the recipients")
+    template = outbox["record"][_VERSION_BYTES : _VERSION_BYTES + outbox["event_bytes"]]
+    if len(template) > EVENT_GROUP_MAX_BYTES + _HEADS_BUDGET_BYTES:
+        raise RecordError(f"event group of {len(template)} bytes")
+    message_id = int.from_bytes(outbox["message_id"], "big")
+    planned = []
+    for shard, recipients in sorted(by_shard.items()):
+        dispatch_id = dispatch_id_of(message_id, shard)
+        dispatch: GroupDispatch = {
+            "tenant_id": outbox["tenant_id"],
+            "dispatch_id": dispatch_id,
+            "message_id": outbox["message_id"],
+            "conversation_id": event["conversation_id"],
+            "conversation_seq": int.from_bytes(event["conversation_seq"], "big"),
+            "last_activity_id": record["last_activity_id"],
+            "sender_id": outbox["sender_id"],
+            "client_message_id": record["client_message_id"],
+            "origin_device_id": record["sender_device_id"],
+            "fencing_epoch": None,
+            "membership_version": None,
+            "target_mailbox_shard": shard,
+            "committed_at_ms": event["created_at_ms"],
+            "trace_id": record["trace_id"],
+            "message_type": event["message_type"],
+            "custom_type": event["custom_type"],
+            "recipients": recipients,
+            "mentions": [user for user in record["mentions"] if user in recipients],
+            "event_template": template,
+        }
+        planned.append(PlannedDispatch(shard, dispatch_id, GROUP_DISPATCH.encode(dispatch)))
+    return planned
