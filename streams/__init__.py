@@ -1,0 +1,1 @@
+"""The Faust graph: agents over topics, and the transport that feeds them pages (ARCH-06)."""

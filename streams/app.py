@@ -1,0 +1,204 @@
+"""The Faust app of a worker: its settings, and the hooks that the shard pipeline hangs on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import faust
+import uvloop
+from faust.types import TP, TopicT
+from faust.types.tables import TableT
+from faust.types.web import Request, Response
+from faust.web import View
+from yarl import URL
+
+from schemas.config import Settings
+from schemas.errors import StartRefused
+from schemas.topics import changelog_topic
+from streams.ownership import SlotOwnership, StaticAssignor
+from streams.pages import PAGE_RECORDS, PagedTopic
+from streams.recovery import BatchTableManager, RowMerge
+from streams.transport import QimConsumer
+from tables.pages import PageProducer, PageWriter
+
+__all__ = ["QimApp", "StreamConfig"]
+
+# One record batch of a page write. Larger pages are split; the broker takes 1 MiB messages by default.
+_MAX_BATCH_BYTES = 1 << 20
+_ROCKSDB_BUFFER_BYTES = 8 << 20  # Faust's defaults allow a cache of 2 GiB for each partition
+
+StartOffsets = Callable[[set[TP]], Awaitable[Mapping[TP, int]]]
+Drain = Callable[[], Awaitable[None]]
+ReadyCheck = Callable[[], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConfig:
+    """What a worker's app is built from."""
+
+    app_id: str
+    brokers: tuple[str, ...]
+    data_dir: Path
+    slot_count: int
+    owned_slots: frozenset[int]
+    web_host: str = "127.0.0.1"
+    web_port: int = 0
+    page_records: int = PAGE_RECORDS
+    # A waiting fetch is answered when a record arrives; the limit only bounds how late a change of the set of
+    # fetched partitions takes effect, against two idle requests a second.
+    fetch_max_wait_ms: int = 500
+    # Offsets are hints: a second more to replay after a crash, against one request to the coordinator.
+    commit_interval_s: float = 1.0
+    # A produce request that the broker does not answer for this long fails its shard, which then replays.
+    produce_timeout_s: float = 30.0
+    start_timeout_s: float = 60.0
+    recovery_stall_s: float = 30.0
+    drain_timeout_s: float = 5.0
+    producer_idempotence: bool = False  # LOG-03: off for dispatch
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> StreamConfig:
+        """The worker's part of the settings."""
+        return cls(
+            app_id=settings.app_id,
+            brokers=tuple(settings.broker.split(",")),
+            data_dir=settings.data_dir,
+            slot_count=settings.slot_count,
+            owned_slots=settings.owned_slots,
+            web_host=settings.web_host,
+            web_port=settings.web_port,
+            fetch_max_wait_ms=settings.fetch_max_wait_ms,
+            start_timeout_s=settings.start_timeout_s,
+        )
+
+
+def _faust_settings(config: StreamConfig) -> dict[str, Any]:
+    return {
+        "broker": [URL(f"qim://{address}") for address in config.brokers],
+        "datadir": config.data_dir,
+        "store": "rocksdb://",
+        "Topic": PagedTopic,
+        "TableManager": BatchTableManager,
+        "PartitionAssignor": StaticAssignor,
+        "topic_disable_leader": True,
+        "topic_allow_declare": False,
+        "table_standby_replicas": 0,
+        "stream_wait_empty": True,
+        "key_serializer": "raw",
+        "value_serializer": "raw",
+        "broker_commit_interval": config.commit_interval_s,
+        "producer_acks": -1,
+        "producer_max_batch_size": _MAX_BATCH_BYTES,
+        "producer_max_request_size": 4 * _MAX_BATCH_BYTES,
+        "producer_request_timeout": config.produce_timeout_s,
+        "web_enabled": config.web_port > 0,
+        "web_host": config.web_host,
+        "web_bind": config.web_host,
+        "web_port": config.web_port or 6066,
+        "worker_redirect_stdouts": False,
+        "debug": False,
+        "autodiscover": False,
+    }
+
+
+class QimApp(faust.App):
+    """A Faust app that moves pages over statically owned partitions.
+
+    Hooks, to be set before the start:
+    `start_offsets(partitions)` gives the first offset to process of stream partitions, after table recovery;
+    `drain_shards()` finishes the pages in hand before the tables close;
+    `row_merges[table]` chooses the row to keep when recovery reads a key again;
+    `ready_checks` name what else keeps the worker from being ready.
+    """
+
+    def __init__(self, config: StreamConfig, **options: Any) -> None:
+        self.qim = config
+        self.ownership = SlotOwnership(config.slot_count, config.owned_slots)
+        self.start_offsets: StartOffsets | None = None
+        self.drain_shards: Drain | None = None
+        self.row_merges: dict[str, RowMerge] = {}
+        self.ready_checks: list[ReadyCheck] = []
+        self.page_producer = PageProducer(lambda: self.producer)
+        self.page_writer = PageWriter(self.page_producer)
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        config.data_dir.mkdir(parents=True, exist_ok=True)
+        super().__init__(config.app_id, **(_faust_settings(config) | options))
+        self.page("/ready")(_ready)
+
+    @property
+    def qim_consumer(self) -> QimConsumer:
+        """The consumer: hold, release, reposition, is_current."""
+        return cast("QimConsumer", self.consumer)
+
+    async def produce_pages(
+        self, topic: str, pages: Mapping[int, Sequence[tuple[bytes | None, bytes | None]]]
+    ) -> dict[int, list[int]]:
+        """Write one record batch a partition and return the offsets, in order; see PageProducer."""
+        return await self.page_producer.produce_pages(topic, pages)
+
+    def stream_topic(self, name: str, partitions: int) -> TopicT:
+        """A topic of raw bytes that agents read in pages; `partitions` is checked at the start (LOG-11)."""
+        return self.topic(name, key_type=bytes, value_type=bytes, partitions=partitions, acks=True)
+
+    def page_table(self, name: str, partitions: int) -> TableT[Any, Any]:
+        """A table of raw bytes that is written by pages only (`page_writer`)."""
+        buffers = {
+            "write_buffer_size": _ROCKSDB_BUFFER_BYTES,
+            "block_cache_size": _ROCKSDB_BUFFER_BYTES,
+        }
+        name_of_changelog = changelog_topic(self.qim.app_id, name)
+        return self.Table(
+            name,
+            key_type=bytes,
+            value_type=bytes,
+            partitions=partitions,
+            options=buffers,
+            changelog_topic=self.topic(
+                name_of_changelog,
+                key_type=bytes,
+                value_type=bytes,
+                partitions=partitions,
+                compacting=True,
+                deleting=False,
+                acks=False,
+                internal=True,
+            ),
+        )
+
+    def check_partition_counts(self, counts: Mapping[str, int]) -> None:
+        """Compare what the broker has with what was declared; raises StartRefused (LOG-06, LOG-11)."""
+        declared = {
+            name: topic.partitions
+            for topic in list(self.topics)
+            for name in topic.topics
+            if topic.partitions is not None
+        }
+        wrong = {
+            name: (counts[name], count)
+            for name, count in declared.items()
+            if name in counts and counts[name] != count
+        }
+        if wrong:
+            raise StartRefused(f"partition counts differ (found, declared): {wrong}")
+
+    def not_ready(self) -> str | None:
+        """Why the worker is not ready, or None (TAKE-08)."""
+        if not self.tables.actives_ready:
+            return "tables are being recovered"
+        consumer = self.qim_consumer
+        if not consumer.catch_up.started:
+            return "streams are not positioned"
+        if left := consumer.catch_up.remaining(consumer.ledger.position):
+            return f"catching up, {sum(left.values())} records left"
+        return next((reason for check in self.ready_checks if (reason := check())), None)
+
+
+async def _ready(view: View, request: Request) -> Response:
+    """200 once tables are recovered and everything that was in the log at the start is processed; else 503."""
+    del request
+    reason = cast("QimApp", view.app).not_ready()
+    return view.json({"ready": reason is None, "reason": reason}, status=503 if reason else 200)

@@ -1,0 +1,1 @@
+"""Changelog-backed tables: page writes and the rows that the graph keeps (ADAPT-05)."""
