@@ -8,6 +8,8 @@ from enum import Enum
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from ops.servers.ports import LOOPBACK, port_released
 from ops.servers.process import ManagedProcess
@@ -75,7 +77,9 @@ class RedisServer:
 
     async def _answers(self) -> bool:
         # Synchronous on purpose: one loopback round trip, and no connection bound to a loop.
-        client = redis.Redis(port=self.port, host=LOOPBACK, socket_timeout=1.0)
+        # The client's own retries would sleep up to a second between two tries.
+        once = Retry(NoBackoff(), 0)
+        client = redis.Redis(port=self.port, host=LOOPBACK, socket_timeout=1.0, retry=once)
         try:
             # The process id guards against another server that took the port meanwhile.
             info = client.info("server")

@@ -1,0 +1,1 @@
+"""What tests share: real servers and the watch on what a test leaves behind."""
