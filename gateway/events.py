@@ -52,15 +52,18 @@ class Login(NamedTuple):
     """A judged login (CUR-04 step 4): what AUTH_OK says and what the connection needs to know afterwards.
 
     `start_seq` is where the device stands (0 = before everything), `sync_to_seq` the lane's watermark at this moment (CUR-06),
-    `cursor_at_sync` the signed cursor that ONLINE_READY hands out (REB-06), `lane_watermark` reads the present W for PONG.
+    `cursor_at_sync` the signed cursor that ONLINE_READY hands out (REB-06), `pending_entries` a hint of what waits, and
+    `lane_watermark` reads the present W for PONG.
     """
 
     identity: Identity
+    shard: int
     lane: int
     trim_watermark: int
     start_seq: int
     sync_to_seq: int
     cursor_at_sync: bytes
+    pending_entries: int | None
     lane_watermark: Callable[[], int]
 
 

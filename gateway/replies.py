@@ -45,7 +45,7 @@ def auth_ok(login: Login, next_ping_interval_ms: int) -> bytes:
             "sync_to_seq": login.sync_to_seq,
             "cursor_seq": login.start_seq,
             "has_offline": login.start_seq < login.sync_to_seq,
-            "pending_entry_count_hint": None,
+            "pending_entry_count_hint": login.pending_entries,
             "pending_bytes_hint": None,
             "total_unread": None,
             "total_mention": None,

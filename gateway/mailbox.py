@@ -1,0 +1,121 @@
+"""PULL_MAILBOX: the one place where the gateway reads mailboxes and moves cursors (CUR-03, CUR-08).
+
+All pulls that arrived while the last scan was in flight go to the store in one call. A pull never reads past W of the user's
+lane (MBX-57, CUR-11), and a lane that is not caught up answers SHARD_MOVED instead of a false "nothing there" (CUR-14).
+Entries go from the store to the frame as opaque bytes; the store's order and cuts at event groups are kept (EVT-06).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.cursor import Cursor, CursorSigner
+from gateway.events import Batch, Login, PullRequested
+from gateway.limits import GatewayLimits
+from gateway.visibility import ShardView, WatermarkView
+from schemas.errors import ErrorCode, QimError, RequestError, ServerFault
+from stores.mailbox import MailboxStore, ScanRequest, ScanResult
+from stores.paging import PagedStage
+
+__all__ = ["MailboxReader", "PullDone", "plan_pull"]
+
+_log = logging.getLogger(__name__)
+
+PullDone = Callable[[Batch | QimError], None]
+"""Called once for each pull, on the event loop, never from inside `MailboxReader.pull`."""
+
+
+class _Pull(NamedTuple):
+    login: Login
+    scan: ScanRequest
+    done: PullDone
+
+
+def plan_pull(login: Login, pull: PullRequested, view: ShardView) -> ScanRequest:
+    """The scan that answers `pull` now: `(after_seq, min(up_to_seq, W)]` of the living incarnations.
+
+    Raises RequestError(SHARD_MOVED) when the lane is not caught up, or when nothing of the interval is visible yet though the
+    client knows it exists: an empty answer would look like "nothing there" (CUR-10, TAKE-05).
+    """
+    watermark = view.watermark(login.lane)
+    up_to_seq = min(pull.up_to_seq, watermark) if pull.up_to_seq else watermark
+    behind = up_to_seq < pull.after_seq or (pull.up_to_seq and up_to_seq == pull.after_seq)
+    if behind or not view.is_open(login.lane):
+        raise RequestError("the shard is not caught up", ErrorCode.SHARD_MOVED)
+    return ScanRequest(
+        login.identity.tenant,
+        login.identity.user,
+        login.shard,
+        view.base_epochs,
+        pull.after_seq,
+        up_to_seq,
+        pull.max_items,
+        pull.max_bytes,
+    )
+
+
+class MailboxReader:
+    """Answers pulls in pages; `start` before the first pull, `stop` after the last answer."""
+
+    def __init__(
+        self, store: MailboxStore, view: WatermarkView, signer: CursorSigner, limits: GatewayLimits
+    ) -> None:
+        self._store = store
+        self._view = view
+        self._signer = signer
+        self._stage = PagedStage(
+            "gateway.pull", self._scan_page, max_records=limits.pull_batch_scans
+        )
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._stage.start()
+
+    async def stop(self) -> None:
+        """End; what is queued is not answered any more."""
+        await self._stage.stop()
+
+    @property
+    def depth(self) -> int:
+        """Pulls that wait (OBS-07); bounded by the pull window of each connection."""
+        return len(self._stage)
+
+    def pull(self, login: Login, pull: PullRequested, done: PullDone) -> None:
+        """Queue one pull; raises RequestError when it can be refused without asking the store."""
+        scan = plan_pull(login, pull, self._view.shards[login.shard])
+        self._stage.put(_Pull(login, scan, done))
+
+    async def _scan_page(self, page: list[_Pull]) -> None:
+        results: list[ScanResult | QimError]
+        try:
+            results = list(await self._store.range_scan([pull.scan for pull in page]))
+        except QimError as error:
+            _log.error("range_scan of %d pulls failed: %s", len(page), error.detail)
+            results = [error] * len(page)
+        except Exception:
+            _log.exception("range_scan of %d pulls failed", len(page))
+            results = [ServerFault("range_scan failed", ErrorCode.INTERNAL)] * len(page)
+        for pull, result in zip(page, results, strict=True):
+            pull.done(result if isinstance(result, QimError) else self._batch(pull, result))
+
+    def _batch(self, pull: _Pull, result: ScanResult) -> Batch:
+        identity, lane = pull.login.identity, pull.login.lane
+        shard = self._view.shards[pull.login.shard]
+        cursor = Cursor(
+            identity.tenant,
+            identity.user,
+            identity.device_id,
+            lane,
+            shard.boundaries[-1][0],
+            result.covered_through,
+        )
+        return Batch(
+            result.entries,
+            pull.scan.after_seq,
+            result.covered_through,
+            shard.watermark(lane),
+            result.has_more,
+            self._signer.sign(cursor),
+        )

@@ -1,0 +1,104 @@
+"""What may be shown: W of every shard and lane, as this gateway knows it. Pure.
+
+The view is fed with the rows of the watermarks changelog and only ever shows less than is true, never more: it keeps the
+largest row by (lease term, W), so that a late row of a fenced worker changes nothing, and a lane whose W went back under a new
+term (its store lost data and is being replayed) is closed until W is past what was shown before. Positions are composed from
+log offset and epoch boundaries, because the epoch of a record is a function of its log position alone (design §4).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.cursor import EpochBoundaries
+from schemas.constants import LANE_COUNT, LOG_OFFSET_BITS, W_UNIFORM_BYTES
+from schemas.records import WatermarkRow
+from schemas.watermarks import NOTHING, unpack_w, w_of
+
+__all__ = ["FIRST_BOUNDARIES", "ShardView", "WatermarkView"]
+
+FIRST_BOUNDARIES: Final[EpochBoundaries] = ((1, 0),)
+"""A shard that has never been taken over: epoch 1 from offset 0."""
+
+
+class ShardView:
+    """W of one shard. `lanes` are log offsets, -1 for nothing; `uniform` is the common value of open lanes, else None."""
+
+    __slots__ = ("_firsts", "boundaries", "floors", "lanes", "lease_term", "uniform")
+
+    def __init__(self) -> None:
+        self.lease_term = 0
+        self.lanes: list[int] = [NOTHING] * LANE_COUNT
+        self.floors: list[int] = [NOTHING] * LANE_COUNT
+        self.uniform: int | None = NOTHING
+        self.set_boundaries(FIRST_BOUNDARIES)
+
+    def set_boundaries(self, boundaries: EpochBoundaries) -> None:
+        """Install (epoch, first offset) pairs, ascending."""
+        self.boundaries = tuple(boundaries)
+        newest_base = max(at for at, (_, first) in enumerate(self.boundaries) if first == 0)
+        # Offsets of an older incarnation of the topic start at 0 again; only the living one can be looked up by offset.
+        self._firsts = self.boundaries[newest_base:]
+
+    @property
+    def base_epochs(self) -> list[int]:
+        """Epochs at which an incarnation of the topic began (first offset 0), ascending: where mailbox keys may live."""
+        return [epoch for epoch, first in self.boundaries if first == 0]
+
+    def update(self, row: WatermarkRow) -> bool:
+        """Take one row; False when an older one of a fenced worker is ignored. Raises RecordError on a damaged W."""
+        if row["lease_term"] < self.lease_term:
+            return False
+        lanes = _offsets(row["w"])
+        if row["lease_term"] == self.lease_term:
+            lanes = [max(new, old) for new, old in zip(lanes, self.lanes, strict=True)]
+        self.lease_term = row["lease_term"]
+        self.lanes = lanes
+        self.floors = [max(new, old) for new, old in zip(lanes, self.floors, strict=True)]
+        even = lanes.count(lanes[0]) == LANE_COUNT and self.floors == lanes
+        self.uniform = lanes[0] if even else None
+        return True
+
+    def is_open(self, lane: int) -> bool:
+        """False while the lane catches up with what was shown before (TAKE-05, CUR-14)."""
+        return self.lanes[lane] >= self.floors[lane]
+
+    def watermark(self, lane: int) -> int:
+        """W of the lane as mailbox_seq; 0 when nothing was ever covered."""
+        return self.compose(self.lanes[lane])
+
+    def compose(self, offset: int) -> int:
+        """mailbox_seq of a log offset of the living incarnation; -1 is the end of everything before it."""
+        if offset == NOTHING:
+            base = self._firsts[0][0]
+            return (base << LOG_OFFSET_BITS) - 1 if base > 1 else 0
+        at = bisect_right(self._firsts, offset, key=_first_of) - 1
+        return self._firsts[at][0] << LOG_OFFSET_BITS | offset
+
+
+class WatermarkView:
+    """The shards of one dispatch topic; `shard_count` entries, empty until their rows were read."""
+
+    __slots__ = ("shards",)
+
+    def __init__(self, shard_count: int) -> None:
+        self.shards: Sequence[ShardView] = [ShardView() for _ in range(shard_count)]
+
+    def covers(self, shard: int, mailbox_seq: int, lane: int | None = None) -> bool:
+        """Whether `mailbox_seq` may be shown: to users of `lane`, or to everybody of the shard when None."""
+        view = self.shards[shard]
+        if lane is not None:
+            return view.is_open(lane) and mailbox_seq <= view.watermark(lane)
+        return view.uniform is not None and mailbox_seq <= view.compose(view.uniform)
+
+
+def _first_of(boundary: tuple[int, int]) -> int:
+    return boundary[1]
+
+
+def _offsets(blob: bytes) -> list[int]:
+    if len(blob) == W_UNIFORM_BYTES:
+        return [w_of(blob, 0)] * LANE_COUNT
+    return [mark.w for mark in unpack_w(blob)]
