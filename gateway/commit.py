@@ -289,7 +289,10 @@ class CommitStep:
     async def _until_known(
         self, call: Callable[[], Awaitable[Sequence[_Result]]]
     ) -> Sequence[_Result]:
-        """Repeat an idempotent page until the store answers; the page holds its place meanwhile."""
+        """Repeat an idempotent page until the store answers; the page holds its place meanwhile.
+
+        A fault of one request comes as its result; what is raised concerns the whole page.
+        """
         backoff_s = _BACKOFF_FIRST_S
         while True:
             try:
