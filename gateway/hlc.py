@@ -53,6 +53,14 @@ class HybridClock:
             not self._windows or max(now_ms, self._ms) >= self._windows[-1][1] - HLC_RENEW_LEAD_MS
         )
 
+    def exhausted(self, now_ms: int) -> bool:
+        """True when no installed window reaches beyond `now_ms`: minting would be refused."""
+        return not self._windows or max(now_ms, self._ms + 1) >= self._windows[-1][1]
+
+    def revoke(self) -> None:
+        """Drop all windows: the writer id belongs to somebody else now (HLC-03)."""
+        self._windows.clear()
+
     def mint(self, now_ms: int) -> MessageId:
         """The next id; raises ServerFault when the windows are used up (commits stop rather than risk an id)."""
         ms, counter = (now_ms, 0) if now_ms > self._ms else (self._ms, self._counter + 1)

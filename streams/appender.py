@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from schemas.errors import StoreUnknownOutcome
+from schemas.errors import ServerFault
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
 from stores.paging import PagedStage
 
@@ -50,7 +50,7 @@ class MailboxAppender:
             await stage.stop()
 
     async def append(self, append: ShardAppend) -> AppendOutcome:
-        """One shard's page; raises StoreUnknownOutcome when no reply came."""
+        """One shard's page; raises what the store raised for the whole call (ServerFault and below)."""
         outcome: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
         self._stages[append.shard % len(self._stages)].put(_Waiting(append, outcome))
         return await outcome
@@ -58,7 +58,7 @@ class MailboxAppender:
     async def _append(self, page: Sequence[_Waiting]) -> None:
         try:
             outcomes = await self._store.append_page([waiting.append for waiting in page])
-        except StoreUnknownOutcome as error:
+        except ServerFault as error:
             for waiting in page:
                 if not waiting.outcome.done():
                     waiting.outcome.set_exception(error)

@@ -233,7 +233,7 @@ class ShardTask:
                 base_epoch=at.base_epoch,
                 expected_w=at.store_w,
                 new_w=new_w,
-                w_epoch=at.base_epoch,
+                w_epoch=at.context.boundaries[-1][0],
                 entries=entries,
             )
         )
