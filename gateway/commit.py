@@ -19,15 +19,16 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
+
 from gateway.commit_core import Intent, IntentTable, Step, audience_of, next_step
 from gateway.hlc import HybridClock
 from gateway.outbox import OutboxPublisher
-from gateway.ports import CommitDone, CommitRequest
+from gateway.ports import CommitDone, CommitRequest, CommittedMessage
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreFault, StoreUnknownOutcome
 from schemas.identifiers import trace_id_of
 from schemas.message import encode_message, encode_outbox_head, join_outbox
 from schemas.topics import outbox_partition_of
-from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
 from stores.paging import PagedStage
 
 __all__ = ["CommitStep"]
@@ -71,6 +72,7 @@ class CommitStep:
         self._now_ms = now_ms
         self.intents = IntentTable(inflight_limit)
         self._stopping = False
+        self._empty = asyncio.Event()  # set when the last intent ends while stopping
 
         def stage(
             name: str, process: Callable[[list[Intent]], Awaitable[None]], interval_s: float
@@ -118,9 +120,11 @@ class CommitStep:
     async def stop(self) -> None:
         """Refuse new messages, finish what is in flight for at most 5 s, then stop. What is left is recovered later."""
         self._stopping = True
-        deadline = self._now_ms() + _DRAIN_LIMIT_S * 1000
-        while len(self.intents) and self._now_ms() < deadline:
-            await asyncio.sleep(0.01)
+        if len(self.intents):
+            try:
+                await asyncio.wait_for(self._empty.wait(), _DRAIN_LIMIT_S)
+            except TimeoutError:
+                _log.warning("%d commits are left to the recoverer", len(self.intents))
         for stage in self._stages:
             await stage.stop()
 
@@ -278,13 +282,16 @@ class CommitStep:
 
     # --- 4. ack ----------------------------------------------------------------------------------------------
     def _acknowledge(self, intent: Intent) -> None:
-        committed = intent.committed()
-        for done in self.intents.finish(intent):
-            done(committed)
+        self._finish(intent, intent.committed())
 
     def _fail(self, intent: Intent, error: QimError) -> None:
+        self._finish(intent, error)
+
+    def _finish(self, intent: Intent, result: CommittedMessage | QimError) -> None:
         for done in self.intents.finish(intent):
-            done(error)
+            done(result)
+        if self._stopping and not len(self.intents):
+            self._empty.set()
 
     async def _until_known(
         self, call: Callable[[], Awaitable[Sequence[_Result]]]

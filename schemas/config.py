@@ -20,7 +20,7 @@ from schemas.constants import (
 )
 from schemas.identifiers import validate_shard_count
 
-__all__ = ["Settings", "child_environment", "broker_choice"]
+__all__ = ["Settings", "broker_choice", "child_environment"]
 
 _FORBIDDEN_ENVIRONMENT: Final = (
     "QIM_STORE_BACKEND",
@@ -96,10 +96,16 @@ class Settings(BaseSettings):
         SecretStr(""), description="key of the cursor tokens, at least 32 characters"
     )
     gateway_page_interval_ms: float = Field(
-        0.0, ge=0, le=100, description="least distance between commit pages of a busy gateway (decision 0004)"
+        0.0,
+        ge=0,
+        le=100,
+        description="least distance between commit pages of a busy gateway (decision 0004)",
     )
     worker_page_interval_ms: float = Field(
-        0.0, ge=0, le=100, description="least distance between mailbox pages of a busy worker (decision 0004)"
+        0.0,
+        ge=0,
+        le=100,
+        description="least distance between mailbox pages of a busy worker (decision 0004)",
     )
     fetch_max_wait_ms: int = Field(50, ge=1, le=1500, description="longest broker long poll")
     start_timeout_s: float = Field(60.0, gt=0, description="a start that takes longer fails")

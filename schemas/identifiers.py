@@ -124,7 +124,7 @@ class MailboxSeq(_RangedInt):
 
     @classmethod
     def compose(cls, epoch: int, log_offset: int) -> MailboxSeq:
-        """Checked composition; compose(1, 0) is 2^48."""
+        """Compose with range checks; epoch 1 and offset 0 give 2^48."""
         return cls(ShardEpoch(epoch) << LOG_OFFSET_BITS | LogOffset(log_offset))
 
     @property
@@ -198,7 +198,7 @@ def _user_key(tenant: int, user: int) -> bytes:
 
 
 def lane_of(tenant: int, user: int) -> int:
-    """lane = blake3(tenant_be16 || user_be8)[0] & 63; independent of the shard count (LANE-02)."""
+    """Lane = blake3(tenant_be16 || user_be8)[0] & 63; independent of the shard count (LANE-02)."""
     return blake3(_user_key(tenant, user)).digest(1)[0] & (LANE_COUNT - 1)
 
 

@@ -1,7 +1,7 @@
-"""Chunk manifest of a dispatch: which lanes have which chunks (DP-02, DP-07, DP-08).
+r"""Chunk manifest of a dispatch: which lanes have which chunks (DP-02, DP-07, DP-08).
 
-v2: magic `DPM\\x02`, then only the non-empty lanes: lane byte, LEB128 count, LEB128 chunk ids; one lane with one chunk
-takes 7 bytes. Non-shortest LEB128, lanes out of order and trailing bytes are refused. v1 (`DPM\\x01`, all 64 lanes of 5
+v2: magic `DPM\x02`, then only the non-empty lanes: lane byte, LEB128 count, LEB128 chunk ids; one lane with one chunk
+takes 7 bytes. Non-shortest LEB128, lanes out of order and trailing bytes are refused. v1 (`DPM\x01`, all 64 lanes of 5
 bytes: presence, u16 count, u16 first chunk) is only read.
 """
 
@@ -45,7 +45,7 @@ def _read_leb128(data: bytes, at: int) -> tuple[int, int]:
 
 
 def encode_manifest(chunks_by_lane: Mapping[int, Sequence[int]]) -> bytes:
-    """lane -> ascending chunk ids, as v2 bytes; empty lanes must not be named."""
+    """Lane -> ascending chunk ids, as v2 bytes; empty lanes must not be named."""
     out = [_MAGIC_V2]
     for lane, chunks in sorted(chunks_by_lane.items()):
         if not 0 <= lane < LANE_COUNT or not chunks:

@@ -29,7 +29,9 @@ _SEQ_BYTES: Final = 8
 def _without(name: str, keep: slice) -> Any:
     schema = dict(load_schema(name, 1))
     fields: list[dict[str, Any]] = schema["fields"][keep]
-    if keep.start == 1:  # the skipped first field defines the 16-byte type that the others only name
+    if (
+        keep.start == 1
+    ):  # the skipped first field defines the 16-byte type that the others only name
         fields = [dict(field) for field in fields]
         fields[0]["type"] = {"type": "fixed", "name": "Bytes16", "size": 16}
     schema["fields"] = fields

@@ -12,19 +12,19 @@ from schemas.codec import Codec
 
 __all__ = [
     "DISPATCH_PROGRESS",
-    "DispatchProgress",
     "EVENT_COMMON",
-    "EventCommon",
     "GROUP_DISPATCH",
-    "GroupDispatch",
     "MESSAGE_RECORD",
-    "MessageRecord",
     "OUTBOX_RECORD",
-    "OutboxRecord",
     "PUSH_BATCH",
+    "WATERMARK_ROW",
+    "DispatchProgress",
+    "EventCommon",
+    "GroupDispatch",
+    "MessageRecord",
+    "OutboxRecord",
     "PushBatch",
     "PushRecipient",
-    "WATERMARK_ROW",
     "WatermarkRow",
 ]
 

@@ -16,8 +16,8 @@ from schemas.identifiers import commit_bucket
 
 __all__ = [
     "PROGRESS_TABLE",
-    "TopicSpec",
     "WATERMARKS_TABLE",
+    "TopicSpec",
     "changelog_topic",
     "dispatch_topic",
     "outbox_partition_of",

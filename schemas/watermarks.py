@@ -16,8 +16,8 @@ from schemas.errors import RecordError
 __all__ = [
     "ABSENT",
     "NOTHING",
-    "LaneMark",
     "W_LAYOUT",
+    "LaneMark",
     "pack_uniform",
     "pack_w",
     "unpack_w",

@@ -91,7 +91,9 @@ class PagedStage(Generic[Item]):
         self._arrived.set()
 
     def start(self) -> None:
-        """Start the task; call once."""
+        """Start the task; does nothing when it runs already."""
+        if self._task is not None:
+            return
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"stage-{self.name}")
 
     async def stop(self) -> None:

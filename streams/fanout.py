@@ -42,6 +42,18 @@ class Fanout:
             "fanout", self._process, max_records=_PAGES_MAX, min_interval_s=page_interval_s
         )
 
+    def start(self) -> None:
+        """Start the stage on the running loop, once."""
+        self.stage.start()
+
+    def not_ready(self) -> str | None:
+        """Why this part keeps the worker from being ready."""
+        return (
+            f"stopped outbox partitions: {sorted(tp.partition for tp in self.failed)}"
+            if self.failed
+            else None
+        )
+
     def put(self, event: PagedEvent) -> None:
         """Queue a page of outbox records; its partition flows on, Faust bounds what is unacknowledged."""
         self.stage.put(event)

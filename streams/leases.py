@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from stores.leases import LeaseGrant, ShardLeases
+
 from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_LEASE_TTL_MS
 from schemas.errors import ServerFault
-from stores.leases import LeaseGrant, ShardLeases
 
 __all__ = ["LeaseKeeper"]
 
@@ -68,5 +69,7 @@ class LeaseKeeper:
                 continue
             for shard in lost:
                 if self._held.get(shard) == held[shard]:
-                    del self._held[shard]  # its next write is refused; the shard then takes a new lease
+                    del self._held[
+                        shard
+                    ]  # its next write is refused; the shard then takes a new lease
                     _log.error("lease of shard %d is lost", shard)

@@ -51,11 +51,16 @@ class LogRecord(Protocol):
     """What is read of a consumed record."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """Log offset."""
+
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> bytes | None:
+        """Bytes; None is a tombstone."""
+
     @property
-    def timestamp(self) -> int: ...
+    def timestamp(self) -> int:
+        """Log time in ms since 1970."""
 
 
 class DigestConflict(RecordError):
@@ -134,7 +139,9 @@ def plan_page(
         digest = payload_digest(dispatch)
         row = seen.get(dispatch_id)
         if row is not None and row["payload_digest"] != digest:
-            raise DigestConflict(f"offset {offset}: dispatch_id is known with another payload digest")
+            raise DigestConflict(
+                f"offset {offset}: dispatch_id is known with another payload digest"
+            )
         if row is not None and row["canonical_log_offset"] > offset:
             raise RecordError(f"offset {offset}: progress knows a later canonical offset")
         if row is None or row["canonical_log_offset"] == offset:
@@ -142,8 +149,12 @@ def plan_page(
             row = {
                 "payload_digest": digest,
                 "canonical_log_offset": offset,
-                "max_observed_offset": offset if row is None else max(offset, row["max_observed_offset"]),
-                "last_seen_ms": log_time_ms if row is None else max(log_time_ms, row["last_seen_ms"]),
+                "max_observed_offset": (
+                    offset if row is None else max(offset, row["max_observed_offset"])
+                ),
+                "last_seen_ms": (
+                    log_time_ms if row is None else max(log_time_ms, row["last_seen_ms"])
+                ),
                 "completed_at_ms": dispatch["committed_at_ms"],
                 "manifest": single_chunk_manifest(lanes),
                 "expected": len(lanes),
@@ -169,7 +180,11 @@ def _expand(
 ) -> list[int]:
     """Append the entries and pushes of one dispatch; returns its non-empty lanes, ascending."""
     tenant = int.from_bytes(dispatch["tenant_id"], "big")
-    dispatch_id, sender, common = dispatch["dispatch_id"], dispatch["sender_id"], dispatch["event_template"]
+    dispatch_id, sender, common = (
+        dispatch["dispatch_id"],
+        dispatch["sender_id"],
+        dispatch["event_template"],
+    )
     seq = MailboxSeq.compose(epoch_at(context.boundaries, offset), offset & MAX_LOG_OFFSET)
     day = dispatch["committed_at_ms"] // _MS_PER_DAY
     is_control = dispatch["message_type"] == MessageType.CONTROL

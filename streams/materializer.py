@@ -11,11 +11,11 @@ import logging
 from collections.abc import Sequence
 
 from faust.types import TP
+from stores.leases import ShardLeases
 
 from schemas.constants import LANE_COUNT
 from schemas.records import DispatchProgress, WatermarkRow
 from schemas.watermarks import ABSENT, NOTHING, pack_w, unpack_w
-from stores.leases import ShardLeases
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
 from streams.app import QimApp
 from streams.appender import MailboxAppender
@@ -132,7 +132,9 @@ class Materializer:
         """Entries and store W, together with the other shards' pages."""
         return await self._appender.append(append)
 
-    async def known_progress(self, shard: int, ids: Sequence[bytes]) -> dict[bytes, DispatchProgress]:
+    async def known_progress(
+        self, shard: int, ids: Sequence[bytes]
+    ) -> dict[bytes, DispatchProgress]:
         """Progress rows that exist already."""
         return self._progress.get_many(shard, ids)
 

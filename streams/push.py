@@ -22,7 +22,8 @@ _QUEUE_MAX = 16_384  # a few seconds of pushes; older ones are better pulled
 _PAGE_MAX = 1024
 
 Produce = Callable[
-    [str, Mapping[int, Sequence[tuple[bytes | None, bytes | None]]]], Awaitable[dict[int, list[int]]]
+    [str, Mapping[int, Sequence[tuple[bytes | None, bytes | None]]]],
+    Awaitable[dict[int, list[int]]],
 ]
 
 
@@ -36,6 +37,10 @@ class PushWriter:
         self.stage = PagedStage[PlannedPush](
             "push.produce", self._write, max_records=_PAGE_MAX, min_interval_s=page_interval_s
         )
+
+    def start(self) -> None:
+        """Start the stage on the running loop, once."""
+        self.stage.start()
 
     def push(self, pushes: Sequence[PlannedPush]) -> None:
         """Queue pushes; never waits."""

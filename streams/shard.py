@@ -65,24 +65,47 @@ class PagedEvent(Protocol):
     """The Faust event of one page."""
 
     @property
-    def value(self) -> Page: ...
+    def value(self) -> Page:
+        """The page."""
 
-    def ack(self) -> bool: ...
+    def ack(self) -> bool:
+        """Book the page as processed."""
 
 
 class ShardServices(Protocol):
     """What the shell around a shard provides; tests replace it."""
 
-    async def position(self, shard: int) -> Position: ...
-    async def append(self, append: ShardAppend) -> AppendOutcome: ...
-    async def known_progress(self, shard: int, ids: Sequence[bytes]) -> dict[bytes, DispatchProgress]: ...
-    async def write_progress(self, shard: int, rows: Sequence[tuple[bytes, bytes]]) -> None: ...
-    async def write_watermark(self, shard: int, row: WatermarkRow) -> None: ...
-    def push(self, pushes: Sequence[PlannedPush]) -> None: ...
-    def hold(self, tp: TP) -> None: ...
-    def release(self, tp: TP) -> None: ...
-    def is_current(self, page: Page) -> bool: ...
-    async def reposition(self, tp: TP, offset: int) -> None: ...
+    async def position(self, shard: int) -> Position:
+        """Fence, then read where the shard stands."""
+
+    async def append(self, append: ShardAppend) -> AppendOutcome:
+        """Entries and store W, one section of a mailbox page."""
+
+    async def known_progress(
+        self, shard: int, ids: Sequence[bytes]
+    ) -> dict[bytes, DispatchProgress]:
+        """Progress rows that exist already."""
+
+    async def write_progress(self, shard: int, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Durable on return."""
+
+    async def write_watermark(self, shard: int, row: WatermarkRow) -> None:
+        """Durable on return."""
+
+    def push(self, pushes: Sequence[PlannedPush]) -> None:
+        """Queue pushes; never waits."""
+
+    def hold(self, tp: TP) -> None:
+        """Stop reading the partition."""
+
+    def release(self, tp: TP) -> None:
+        """Read the partition again."""
+
+    def is_current(self, page: Page) -> bool:
+        """Whether the page was read since the last start."""
+
+    async def reposition(self, tp: TP, offset: int) -> None:
+        """Read the partition from `offset` on."""
 
 
 def advance_blob(stored: bytes | None, last_offset: int) -> bytes:
@@ -139,13 +162,15 @@ class ShardTask:
     async def _run(self) -> None:
         backoff_s = _RETRY_FIRST_S
         while not self._stopping:
+            pages = self.position.page_number
             try:
                 if self.state is ShardState.RECOVERING:
                     await self._recover()
-                pages = self.position.page_number
                 await self._flow()
             except (ServerFault, KafkaError, OSError, TimeoutError) as error:
-                if isinstance(error, StoreFault) and error.code is ErrorCode.INTERNAL:  # damage: no replay mends it
+                if (
+                    isinstance(error, StoreFault) and error.code is ErrorCode.INTERNAL
+                ):  # damage: no replay mends it
                     self._fail(error)
                     return
                 if self.position.page_number > pages:
@@ -153,7 +178,8 @@ class ShardTask:
                 self._leave(error)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _RETRY_MAX_S)
-            except Exception as error:  # noqa: BLE001  # an exception must never leave a shard task (design §5)
+            # An exception must never leave a shard task (design §5).
+            except Exception as error:  # noqa: BLE001
                 self._fail(error)
                 return
 
@@ -165,7 +191,12 @@ class ShardTask:
         self._services.hold(self.tp)
 
     def _fail(self, error: BaseException) -> None:
-        _log.critical("shard %d stops alone at offset %d", self.shard, self.position.next_offset, exc_info=error)
+        _log.critical(
+            "shard %d stops alone at offset %d",
+            self.shard,
+            self.position.next_offset,
+            exc_info=error,
+        )
         self.state = ShardState.FAILED
         self.failure = f"{type(error).__name__}: {error}"
         self._queue.clear()
@@ -201,7 +232,9 @@ class ShardTask:
     async def _page(self, page: Page) -> None:
         at = self.position
         if page.first != at.next_offset:
-            raise QimError(f"the log continues at {page.first}, not at {at.next_offset}", ErrorCode.INTERNAL)
+            raise QimError(
+                f"the log continues at {page.first}, not at {at.next_offset}", ErrorCode.INTERNAL
+            )
         decoded = decode_page(self.shard, page.records)
         ids = [dispatch["dispatch_id"] for _, _, dispatch in decoded]
         plan = plan_page(at.context, decoded, await self._services.known_progress(self.shard, ids))
@@ -245,8 +278,7 @@ class ShardTask:
         raise StoreFault(f"append: {outcome.code} {outcome.detail}", ErrorCode.INTERNAL)
 
 
-
 def start_offset(store_w: bytes | None, table_w: int) -> int:
-    """min over lanes of min(table W, store W) + 1, whatever a consumer group committed (TAKE-01 T5, TAKE-02)."""
+    """Return min over lanes of min(table W, store W) + 1, whatever a consumer group committed (TAKE-01 T5, TAKE-02)."""
     stored = NOTHING if store_w is None else min(mark.w for mark in unpack_w(store_w))
     return min(stored, table_w) + 1

@@ -1,0 +1,131 @@
+"""The Faust app of a Q-IM worker: what `faust -A qim worker` loads. Only assembly.
+
+outbox -> fanout -> dispatch[shard] -> materializer -> mailbox (Redis), tables progress and watermarks, push
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faust.types import TP
+from faust.types.web import Request, Response
+from faust.web import View
+from stores.leases import RedisShardLeases
+from stores.redis_gate import RedisRole, check_redis
+from streams.topology import node
+
+from schemas.config import Settings
+from schemas.topics import (
+    PROGRESS_TABLE,
+    WATERMARKS_TABLE,
+    dispatch_topic,
+    outbox_topic,
+    push_topic,
+)
+from stores.paging import page_counters
+from stores.redis_link import RedisLink
+from stores.redis_mailbox import RedisMailboxStore
+from streams.app import QimApp, StreamConfig
+from streams.appender import MailboxAppender
+from streams.fanout import Fanout
+from streams.leases import LeaseKeeper
+from streams.materializer import Materializer
+from streams.push import PushWriter
+from tables.progress import ProgressTable
+from tables.watermarks import WatermarksTable, merge_rows
+
+__all__ = ["app"]
+
+settings = Settings()
+app = QimApp(StreamConfig.from_settings(settings))
+
+shards = settings.mailbox_shard_count
+page_interval_s = settings.worker_page_interval_ms / 1000
+outbox = app.stream_topic(outbox_topic(settings.app_id), settings.outbox_partitions)
+dispatch = app.stream_topic(dispatch_topic(settings.app_id), shards)
+progress = app.page_table(PROGRESS_TABLE, shards)
+watermarks = app.page_table(WATERMARKS_TABLE, shards)
+app.row_merges[WATERMARKS_TABLE] = merge_rows
+
+links = [RedisLink(url) for url in settings.mailbox_redis]
+store = RedisMailboxStore(links, settings.app_id)
+leases = RedisShardLeases(links, settings.app_id)
+keeper = LeaseKeeper(leases, settings.worker_name)
+appender = MailboxAppender(store, len(links), page_interval_s)
+pushes = PushWriter(push_topic(settings.app_id), app.produce_pages)
+fanout = Fanout(app, dispatch_topic(settings.app_id), shards, page_interval_s)
+materializer = Materializer(
+    app,
+    store=store,
+    appender=appender,
+    leases=leases,
+    keeper=keeper,
+    progress=ProgressTable(app.page_writer, progress),
+    watermarks=WatermarksTable(app.page_writer, watermarks),
+    pushes=pushes,
+    topic=dispatch_topic(settings.app_id),
+    shard_count=shards,
+    push_partitions=settings.push_partitions,
+)
+stages = (fanout, appender, pushes, keeper)
+
+
+async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
+    """Runs once the tables are recovered, before any record is read: gates, leases, then positions."""
+    for link in links:
+        await check_redis(link, RedisRole.MAILBOX, allow_unsafe_dev=settings.redis_allow_unsafe_dev)
+    for stage in stages:
+        stage.start()
+    return await materializer.start_shards(partitions)
+
+
+async def drain() -> None:
+    """Runs before the tables close: pages in hand are finished, leases are given back."""
+    await materializer.drain()
+    await keeper.stop()
+
+
+app.start_offsets = start_offsets
+app.drain_shards = drain
+app.ready_checks += [fanout.not_ready, materializer.not_ready]
+
+
+@node(writes=[dispatch_topic(settings.app_id)])
+@app.agent(outbox, name="fanout")
+async def fanout_agent(stream: Any) -> None:
+    """FanoutCoordinator."""
+    async for event in stream.noack().events():
+        fanout.put(event)
+
+
+@node(writes=[push_topic(settings.app_id)], tables=[PROGRESS_TABLE, WATERMARKS_TABLE])
+@app.agent(dispatch, name="materializer")
+async def materializer_agent(stream: Any) -> None:
+    """MailboxMaterializer."""
+    async for event in stream.noack().events():
+        materializer.put(event)
+
+
+@app.page("/stats")
+async def stats(view: View, request: Request) -> Response:
+    """Pages and records by stage, and where each shard stands."""
+    del request
+    return view.json(
+        {
+            "pages": page_counters(),
+            "shards": {
+                shard.shard: {
+                    "state": shard.state.value,
+                    "failure": shard.failure,
+                    "queued_pages": shard.depth,
+                    "restarts": shard.restarts,
+                    "next_offset": shard.position.next_offset,
+                }
+                for shard in materializer.shards.values()
+            },
+            "failed_outbox_partitions": {
+                str(tp.partition): why for tp, why in fanout.failed.items()
+            },
+            "pushes_dropped": pushes.dropped,
+        }
+    )
