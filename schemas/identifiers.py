@@ -284,10 +284,11 @@ def identity_digest(
 
 
 def payload_digest(record: Any) -> bytes:
-    """32 bytes over every field of a GroupDispatch except the observed log offset, which is not in it (DISP-06).
+    """32 bytes over every field of a GroupDispatch that decides what is delivered (DISP-06).
 
     `record` is a `schemas.records.GroupDispatch`. The digest covers field values, not the Avro bytes, so that a
-    replay written by a newer schema version is still the same dispatch.
+    replay written by a newer schema version is still the same dispatch. Not covered: the observed log offset, which is
+    not in the record, and fencing_epoch, which says who wrote it (DISP-10).
     """
     client_message_id: bytes = record["client_message_id"]
     membership_version: int | None = record["membership_version"]
@@ -305,6 +306,8 @@ def payload_digest(record: Any) -> bytes:
         record["target_mailbox_shard"].to_bytes(4, "big"),
         record["committed_at_ms"].to_bytes(8, "big"),
         record["trace_id"],
+        record["message_type"].to_bytes(8, "big"),
+        record["custom_type"].encode(),
         b"".join(user.to_bytes(8, "big") for user in record["recipients"]),
         b"".join(user.to_bytes(8, "big") for user in record["mentions"]),
         record["event_template"],
