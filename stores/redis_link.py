@@ -1,0 +1,148 @@
+"""The thin way to one Redis instance: scripts by SHA-1, a bounded number of connections, honest errors.
+
+It uses redis-py's connections (handshake, TLS, Unix sockets, hiredis parser) without its command layer, which costs
+more than twice the CPU of the call itself. One command at a time is in flight on a connection; a call beyond the limit
+waits for a free one, in order.
+
+What a caller learns from a failure:
+- `StoreFault`: Redis refused the command before running it, or could not be reached; nothing was written;
+- `StoreUnknownOutcome`: the command was sent and no usable answer came; it may or may not have happened. It is never
+  sent again here: only the caller knows whether a replay is harmless (MBX-62).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.exceptions import ConnectionError as LinkError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as LinkTimeout
+
+from lua import Script
+from schemas.errors import StoreFault, StoreUnknownOutcome
+
+__all__ = ["RedisLink", "redacted", "redacted_url"]
+
+_LOG: Final = logging.getLogger(__name__)
+# Answers that Redis gives instead of running the command (all scripts open with `#!lua`, so that a lack of memory is
+# found before their first write).
+_NOT_RUN: Final = (
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOPERM",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "WRONGPASS",
+)
+_DETAIL_LIMIT: Final = 300
+
+
+def redacted(detail: object) -> str:
+    """Text that is safe to log: printable, short, without line breaks (REG-48 logs causes, not contents)."""
+    text = repr(detail) if isinstance(detail, bytes) else str(detail)
+    return "".join(c if c.isprintable() else "?" for c in text[:_DETAIL_LIMIT])
+
+
+def redacted_url(url: str) -> str:
+    """A Redis address without user name, password and query."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+class RedisLink:
+    """Connections to one instance; bound to the event loop that first uses it.
+
+    `connections` bounds the commands in flight (COM-23), `timeout_s` covers connecting and the command together.
+    """
+
+    __slots__ = ("_free", "_idle", "_kind", "_kwargs", "_loaded", "name", "timeout_s")
+
+    def __init__(self, url: str, connections: int = 8, timeout_s: float = 5.0) -> None:
+        options: dict[str, Any] = dict(parse_url(url))
+        self._kind: type[AbstractConnection] = options.pop("connection_class", Connection)
+        self._kwargs = options
+        self._idle: deque[AbstractConnection] = deque()
+        self._free = asyncio.Semaphore(connections)
+        self.name = redacted_url(url)
+        self.timeout_s = timeout_s
+
+    async def run(self, script: Script, *args: str | bytes | int) -> Any:
+        """Run a script without keys (standalone Redis, REDIS-02); loads it where the server does not know it."""
+        try:
+            return await self._call("EVALSHA", script.sha1, 0, *args)
+        except NoScriptError:
+            # The server refused before running anything, so a second attempt cannot write twice.
+            await self.command("SCRIPT", "LOAD", script.source)
+            return await self.command("EVALSHA", script.sha1, 0, *args)
+
+    async def command(self, *args: str | bytes | int) -> Any:
+        """Run one plain command."""
+        try:
+            return await self._call(*args)
+        except NoScriptError as error:
+            raise StoreFault(f"{self.name}: script vanished") from error
+
+    async def _call(self, *args: str | bytes | int) -> Any:
+        async with self._free:
+            link = self._idle.pop() if self._idle else self._kind(**self._kwargs)
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    await self._connect(link)
+                    await link.send_packed_command(link.pack_command(*args), check_health=False)
+                    reply = await link.read_response()
+            except NoScriptError:
+                self._idle.append(link)
+                raise
+            except ResponseError as error:
+                self._idle.append(link)
+                raise self._answered(error) from error
+            except (RedisError, OSError, TimeoutError) as error:
+                await self._drop(link)
+                _LOG.error("%s: no answer: %s", self.name, redacted(error))
+                raise StoreUnknownOutcome(f"{self.name}: no answer") from error
+            except BaseException:  # cancelled in the middle: an answer may still be under way
+                await link.disconnect(nowait=True)
+                raise
+            self._idle.append(link)
+            return reply
+
+    async def _connect(self, link: AbstractConnection) -> None:
+        if link.is_connected:
+            return
+        try:
+            await link.connect()
+        except (LinkError, LinkTimeout, OSError, TimeoutError) as error:
+            _LOG.error("%s: cannot connect: %s", self.name, redacted(error))
+            raise StoreFault(f"{self.name}: cannot connect") from error
+
+    async def _drop(self, link: AbstractConnection) -> None:
+        """Close a broken connection and the idle ones, which a restarted server has forgotten as well."""
+        idle = list(self._idle)
+        self._idle.clear()
+        for connection in (link, *idle):
+            await connection.disconnect(nowait=True)
+
+    def _answered(self, error: ResponseError) -> StoreFault | StoreUnknownOutcome:
+        text = redacted(error)
+        _LOG.error("%s: %s", self.name, text)
+        if text.startswith(_NOT_RUN):
+            return StoreFault(f"{self.name}: {text}")
+        # A script that failed half way is a defect of ours; what it wrote before is not known here.
+        return StoreUnknownOutcome(f"{self.name}: {text}")
+
+    async def close(self) -> None:
+        """Close every idle connection."""
+        while self._idle:
+            await self._idle.pop().disconnect()
