@@ -90,7 +90,7 @@ app.drain_shards = drain
 app.ready_checks += [fanout.not_ready, materializer.not_ready]
 
 
-@node(writes=[dispatch_topic(settings.app_id)])
+@node(writes=[dispatch_topic(settings.app_id)])  # type: ignore[untyped-decorator]
 @app.agent(outbox, name="fanout")
 async def fanout_agent(stream: Any) -> None:
     """FanoutCoordinator."""
@@ -98,7 +98,7 @@ async def fanout_agent(stream: Any) -> None:
         fanout.put(event)
 
 
-@node(writes=[push_topic(settings.app_id)], tables=[PROGRESS_TABLE, WATERMARKS_TABLE])
+@node(writes=[push_topic(settings.app_id)], tables=[PROGRESS_TABLE, WATERMARKS_TABLE])  # type: ignore[untyped-decorator]
 @app.agent(dispatch, name="materializer")
 async def materializer_agent(stream: Any) -> None:
     """MailboxMaterializer."""

@@ -65,9 +65,13 @@ class OutboxPublisher:
     async def publish(
         self, pages: Mapping[int, Sequence[tuple[bytes, bytes]]]
     ) -> dict[int, list[int] | StoreUnknownOutcome]:
-        """partition -> (key, value) pairs in order; returns partition -> offsets, or why it is not known to be durable."""
+        """Partition -> (key, value) pairs in order; returns partition -> offsets, or why it is not known to be durable."""
         if self._producer is None:
-            await self.start()
+            try:
+                await self.start()
+            except (KafkaError, OSError, TimeoutError) as error:
+                _log.error("outbox producer: %r", error)
+                return {p: StoreUnknownOutcome(f"outbox: {type(error).__name__}") for p in pages}
         results = await asyncio.gather(
             *(self._publish_partition(p, records) for p, records in pages.items()),
             return_exceptions=True,

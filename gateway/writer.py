@@ -12,6 +12,8 @@ import logging
 import secrets
 import time
 
+from stores.messages import MessageStore
+
 from gateway.commit import CommitStep
 from gateway.hlc import HybridClock
 from gateway.outbox import OutboxPublisher
@@ -21,7 +23,6 @@ from schemas.config import Settings
 from schemas.constants import WRITER_LEASE_RENEW_MS, WRITER_LEASE_TTL_MS
 from schemas.errors import ServerFault, StartRefused
 from schemas.topics import outbox_topic
-from stores.messages import MessageStore
 
 __all__ = ["ConversationWriter"]
 
@@ -61,7 +62,9 @@ class ConversationWriter:
         self._writer_id = (
             explicit
             if explicit is not None
-            else await self._store.claim_writer_id(settings.region_id, self._owner, WRITER_LEASE_TTL_MS)
+            else await self._store.claim_writer_id(
+                settings.region_id, self._owner, WRITER_LEASE_TTL_MS
+            )
         )
         self._clock = HybridClock(settings.region_id, self._writer_id)
         await self._extend_window(self._clock)

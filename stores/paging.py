@@ -41,7 +41,7 @@ class PageCounter:
 
 
 def page_counters() -> dict[str, dict[str, int]]:
-    """stage -> {"pages", "records"} of this process."""
+    """Pages and records by stage of this process: stage -> {"pages", "records"}."""
     return {name: {"pages": c.pages, "records": c.records} for name, c in sorted(_registry.items())}
 
 
