@@ -298,15 +298,18 @@ class CommitStep:
     ) -> Sequence[_Result]:
         """Repeat an idempotent page until the store answers; the page holds its place meanwhile.
 
-        A fault of one request comes as its result; what is raised concerns the whole page.
+        A fault of one request comes as its result; what is raised, and an unknown outcome, concern the whole page.
         """
         backoff_s = _BACKOFF_FIRST_S
         while True:
             try:
-                return await call()
-            except StoreUnknownOutcome as error:
-                _log.error(
-                    "commit store: %s; the page is repeated in %.2f s", error.detail, backoff_s
-                )
+                results = await call()
+                unknown = next((r for r in results if isinstance(r, StoreUnknownOutcome)), None)
+                if unknown is None:
+                    return results
+                detail = unknown.detail
+            except ServerFault as error:
+                detail = error.detail
+            _log.error("commit store: %s; the page is repeated in %.2f s", detail, backoff_s)
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
