@@ -13,6 +13,9 @@ __all__ = ["GatewayLimits"]
 class GatewayLimits:
     """Bounds of one gateway process; the defaults are for production, tests make them small."""
 
+    max_connections: int = 100_000
+    """Sockets of one process; above it new ones are closed at once and counted, so that those inside stay served."""
+
     max_inbound_message_bytes: int = MAX_BODY_BYTES + 64 * 1024
     """A body and its ids. Larger: one peer can make us hold that much on each of four streams. Smaller: legal bodies fail."""
 
@@ -56,11 +59,17 @@ class GatewayLimits:
     push_queue_bytes: int = 256 * 1024
     """Unwritten bytes above which pushes to a slow client are dropped and counted: its mailbox has them (GW-13)."""
 
+    push_frame_bytes: int = 256 * 1024
+    """Entries in one PUSH_EVENTS; what piled up beyond it goes in further frames, far below the frame limit."""
+
     max_queue_bytes: int = 8 * 1024 * 1024
     """Unwritten bytes above which the connection is closed: window x frame limit would be 16 MiB, honest clients stay below."""
 
     write_stall_ms: int = 30_000
     """A peer that takes no byte for so long is gone or hostile; shorter hurts phones in tunnels."""
+
+    linger_ms: int = 5_000
+    """How long a closed connection may take to read its last bytes before the socket is torn down."""
 
     drain_timeout_ms: int = 5_000
     """How long SIGTERM waits for answers in flight. A commit takes milliseconds; the client retries the rest elsewhere."""

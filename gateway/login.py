@@ -12,25 +12,23 @@ go with registering the connection, so that no push can fall between sync_to_seq
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from gateway.asking import ask
 from gateway.connections import ConnectionRegistry
 from gateway.cursor import Cursor, CursorKind, CursorSigner, VerdictKind, judge
 from gateway.events import Login, LoginRequested
 from gateway.limits import GatewayLimits
 from gateway.tokens import AccessTokens, Identity
 from gateway.visibility import WatermarkView
-from schemas.errors import ErrorCode, QimError, RequestError, ServerFault
+from schemas.errors import ErrorCode, QimError, RequestError
 from schemas.identifiers import lane_of, shard_of
 from stores.mailbox import ZERO_CURSOR, MailboxHead, MailboxStore, ScanRequest
 from stores.paging import PagedStage
 
 __all__ = ["LoginDesk", "LoginDone", "Rebased", "Refused"]
-
-_log = logging.getLogger(__name__)
 
 
 class Rebased(NamedTuple):
@@ -147,15 +145,8 @@ class LoginDesk:
         return _Pending(identity, kind, cursor, scan, lane, done)
 
     async def _ask_page(self, page: list[_Pending]) -> None:
-        heads: list[MailboxHead | QimError]
-        try:
-            heads = list(await self._store.heads([pending.scan for pending in page]))
-        except QimError as error:
-            _log.error("heads of %d logins failed: %s", len(page), error.detail)
-            heads = [error] * len(page)
-        except Exception:
-            _log.exception("heads of %d logins failed", len(page))
-            heads = [ServerFault("heads failed", ErrorCode.INTERNAL)] * len(page)
+        scans = [pending.scan for pending in page]
+        heads = await ask("heads", len(page), self._store.heads(scans))
         for pending, head in zip(page, heads, strict=True):
             try:
                 pending.done(self._decide(pending, head))
@@ -190,7 +181,8 @@ class LoginDesk:
             trim_watermark=head.effective_trim,
             start_seq=verdict.start_seq,
             sync_to_seq=watermark,
-            cursor_at_sync=self._sign(pending, watermark),
+            # A cursor ahead of our view must not be moved back by ONLINE_READY.
+            cursor_at_sync=self._sign(pending, max(watermark, verdict.start_seq)),
             pending_entries=0 if pending.kind is CursorKind.EMPTY else head.pending_entries,
             lane_watermark=partial(view.watermark, lane),
         )

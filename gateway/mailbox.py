@@ -7,21 +7,19 @@ Entries go from the store to the frame as opaque bytes; the store's order and cu
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gateway.asking import ask
 from gateway.cursor import Cursor, CursorSigner
 from gateway.events import Batch, Login, PullRequested
 from gateway.limits import GatewayLimits
 from gateway.visibility import ShardView, WatermarkView
-from schemas.errors import ErrorCode, QimError, RequestError, ServerFault
+from schemas.errors import ErrorCode, QimError, RequestError
 from stores.mailbox import MailboxStore, ScanRequest, ScanResult
 from stores.paging import PagedStage
 
 __all__ = ["MailboxReader", "PullDone", "plan_pull"]
-
-_log = logging.getLogger(__name__)
 
 PullDone = Callable[[Batch | QimError], None]
 """Called once for each pull, on the event loop, never from inside `MailboxReader.pull`."""
@@ -88,15 +86,8 @@ class MailboxReader:
         self._stage.put(_Pull(login, scan, done))
 
     async def _scan_page(self, page: list[_Pull]) -> None:
-        results: list[ScanResult | QimError]
-        try:
-            results = list(await self._store.range_scan([pull.scan for pull in page]))
-        except QimError as error:
-            _log.error("range_scan of %d pulls failed: %s", len(page), error.detail)
-            results = [error] * len(page)
-        except Exception:
-            _log.exception("range_scan of %d pulls failed", len(page))
-            results = [ServerFault("range_scan failed", ErrorCode.INTERNAL)] * len(page)
+        scans = [pull.scan for pull in page]
+        results = await ask("range_scan", len(page), self._store.range_scan(scans))
         for pull, result in zip(page, results, strict=True):
             pull.done(result if isinstance(result, QimError) else self._batch(pull, result))
 

@@ -332,7 +332,15 @@ class ServerProtocol:
             self._fail_slow()
 
     def _put_push(self, entries: Sequence[bytes]) -> None:
-        self._put(Opcode.PUSH_EVENTS, Stream.REALTIME, 0, replies.push_events(entries))
+        frame: list[bytes] = []
+        size = 0
+        for entry in entries:
+            if frame and size + len(entry) > self._limits.push_frame_bytes:
+                self._put(Opcode.PUSH_EVENTS, Stream.REALTIME, 0, replies.push_events(frame))
+                frame, size = [], 0
+            frame.append(entry)
+            size += len(entry)
+        self._put(Opcode.PUSH_EVENTS, Stream.REALTIME, 0, replies.push_events(frame))
 
     def _send_error(
         self, error: QimError, request_id: int, client_message_id: bytes | None = None

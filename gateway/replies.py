@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gateway.events import Batch, Login
 from gateway.heartbeat import Heartbeat
 from gateway.ports import CommittedMessage
@@ -97,9 +95,9 @@ def mailbox_batch(batch: Batch) -> bytes:
     )
 
 
-def push_events(entries: Sequence[bytes]) -> bytes:
+def push_events(entries: list[bytes]) -> bytes:
     """PUSH_EVENTS; never carries a cursor (CUR-02)."""
-    return PUSH_EVENTS.encode({"entries": list(entries)})
+    return PUSH_EVENTS.encode({"entries": entries})
 
 
 def pong(client_time_ms: int, heartbeat: Heartbeat, lane_watermark: int) -> bytes:

@@ -1,0 +1,77 @@
+"""The listener of a gateway process: accepts sockets, judges the passing of time, drains on the way down."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from gateway.connection import GatewayConnection
+from gateway.hub import Hub
+
+__all__ = ["GatewayServer"]
+
+_SWEEP_S: Final = 1.0  # the finest limit of time is 5 s
+_DRAIN_POLL_S: Final = 0.02
+_LAG_PROBE_S: Final = 0.01  # OBS-05
+_BACKLOG: Final = 1024  # a reconnect storm after a restart must not be refused by the kernel
+
+
+class GatewayServer:
+    """Listens for clients of one `Hub`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._probe: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; port 0 takes a free one. Returns the address that was bound; raises OSError when it is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: GatewayConnection(self._hub), host, port, backlog=_BACKLOG
+        )
+        self._sweeper = loop.create_task(self._sweep(), name="gateway-sweep")
+        self._measure_lag(loop, loop.time())
+        bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return bound
+
+    async def drain(self) -> None:
+        """Stop accepting and reading, let answers in flight leave, close; what lasts too long is torn down."""
+        hub = self._hub
+        hub.draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(hub.connections):
+            connection.drain()
+        deadline_ms = hub.now_ms() + hub.limits.drain_timeout_ms
+        while hub.connections and hub.now_ms() < deadline_ms:
+            now_ms = hub.now_ms()
+            for connection in list(hub.connections):
+                connection.check(now_ms)
+            await asyncio.sleep(_DRAIN_POLL_S)
+        for connection in list(hub.connections):
+            connection.abort()
+        await self._stop_watching()
+
+    async def _stop_watching(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now_ms = self._hub.now_ms()
+            for connection in list(self._hub.connections):
+                connection.check(now_ms)
+
+    def _measure_lag(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        """How late the loop runs what is due: the queueing that every client feels (OBS-05)."""
+        now = loop.time()
+        self._hub.metrics.runtime_lag.observe(max(0, int((now - due) * 1_000_000)))
+        self._probe = loop.call_at(now + _LAG_PROBE_S, self._measure_lag, loop, now + _LAG_PROBE_S)
