@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from schemas.errors import ServerFault
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
 from stores.paging import PagedStage
 
@@ -58,7 +57,7 @@ class MailboxAppender:
     async def _append(self, page: Sequence[_Waiting]) -> None:
         try:
             outcomes = await self._store.append_page([waiting.append for waiting in page])
-        except ServerFault as error:
+        except Exception as error:  # noqa: BLE001  # every shard judges it, the stage goes on
             for waiting in page:
                 if not waiting.outcome.done():
                     waiting.outcome.set_exception(error)
