@@ -225,7 +225,7 @@ class QimConsumer(driver.Consumer):
                 for tp, records in fetched.items():
                     await self._deliver(TP(tp.topic, tp.partition), records)
                 recovery.step(self)
-                # Let the agents run also when there is always something to fetch.
+                # Nothing above suspends while there is always something to fetch.
                 await asyncio.sleep(0)
         except self.consumer_stopped_errors:
             if not self.app.should_stop:
@@ -245,6 +245,9 @@ class QimConsumer(driver.Consumer):
             if not self.flow_active or not self.ledger.stamp(tp, page):
                 return  # revoked meanwhile; whoever owns it next reads it again
             await self.callback(page_message(tp, page, self.app.consumer_generation_id))
+            # An agent takes one event a loop pass. Without this, pages pile up in its queue, and a shard that is
+            # full notices too late to hold its partition.
+            await asyncio.sleep(0)
 
     # -- acknowledgement and commit ------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import faust
 from faust.types import TP
 
 from streams.app import QimApp, StreamConfig
@@ -46,6 +45,7 @@ class PageAppOptions:
     slow_s: float = 0.0  # each page of the slow shard takes this long
     crash_after: int = 0  # the process dies (os._exit) after so many records
     late_start_s: float = 0.0  # the start hook takes this long
+    write: bool = True  # False: read and acknowledge only
     latency: bool = False  # print how old each record is at delivery
     overrides: dict[str, float] = field(default_factory=dict)
 
@@ -168,17 +168,21 @@ class Worker:
             self.cpu_from = time.process_time()
         if page.partition == self.options.slow_partition:
             await asyncio.sleep(self.options.slow_s)
-        if page.partition == self.options.fail_partition and page.first >= self.options.fail_at:
-            if not self.failures:
-                self.failures = 1
-                raise RuntimeError("told to fail")
+        told = page.partition == self.options.fail_partition and page.first >= self.options.fail_at
+        if told and not self.failures:
+            self.failures = 1
+            raise RuntimeError("told to fail")
+        if self.options.write:
+            await self.write(page)
+            say("page", partition=page.partition, first=page.first, last=page.offset)
+        self.total += len(page.records)
+        if self.options.crash_after and self.total >= self.options.crash_after:
+            os._exit(9)
+
+    async def write(self, page: Page) -> None:
         rows = [(b"%016d" % r.offset, r.value or b"") for r in page.records]
         await self.app.page_writer.write(self.seen, page.partition, rows)
         await self.app.page_writer.write(self.marks, page.partition, [(b"W", b"%d" % page.offset)])
-        self.total += len(page.records)
-        say("page", partition=page.partition, first=page.first, last=page.offset)
-        if self.options.crash_after and self.total >= self.options.crash_after:
-            os._exit(9)
 
     async def restart_shard(self, partition: int) -> None:
         shard = self.shards.pop(partition)
@@ -231,7 +235,7 @@ def build(options: PageAppOptions) -> Worker:
 def main() -> None:
     """Run until a signal."""
     worker = build(PageAppOptions(**json.loads(sys.argv[1])))
-    faust.Worker(worker.app, loglevel="warning").execute_from_commandline()
+    worker.app.Worker(loglevel="warning", quiet=True).execute_from_commandline()
 
 
 if __name__ == "__main__":
