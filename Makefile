@@ -1,9 +1,8 @@
 # Q-IM's few commands. `make setup` prepares the machine once; every other target calls it.
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := bench clients gateway lua ops qim.py schemas stores streams tables tests
 
-.PHONY: setup demo up test style types topology topology-check bench
+.PHONY: setup demo up test style types topology topology-check docs bench
 
 setup:
 	@$(PYTHON) -m ops.bootstrap
@@ -32,6 +31,9 @@ topology: setup
 
 topology-check: setup
 	$(BIN)/qim topology --check topology.md
+
+docs: setup
+	$(BIN)/qim settings --write docs/settings.md
 
 bench: setup
 	$(BIN)/qim bench ladder --json bench-results/ladder.json

@@ -9,13 +9,14 @@ import itertools
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ops.plan import ServerAddresses, StackOptions
 from ops.servers.ports import LOOPBACK
-from ops.stack import settings_of
+from ops.stack import Stack, settings_of
 from ops.topics import create_topics
 from schemas.config import Settings, broker_choice
 from schemas.topics import topic_specs
@@ -113,3 +114,31 @@ async def settings(redis_settings: Settings, broker: str) -> Settings:
     complete = redis_settings.model_copy(update={"broker": broker})
     await create_topics(broker, topic_specs(complete))
     return complete
+
+
+StartStack = Callable[..., Awaitable[Stack]]
+
+
+@pytest.fixture
+async def start_stack(
+    redis_urls: RedisUrls, broker: str, app_id: str, tmp_path: Path
+) -> AsyncIterator[StartStack]:
+    """Start workers and gateways of this test's own system on the session's servers.
+
+    `await start_stack(workers=2, environment={...})` takes the counts of `StackOptions`. A test that
+    kills a server makes a `Stack` with servers of its own instead.
+    """
+    servers = ServerAddresses(broker, redis_urls.mailbox, redis_urls.commit)
+    started: list[Stack] = []
+
+    async def start(*, environment: dict[str, str] | None = None, **counts: int) -> Stack:
+        options = StackOptions(app_id=app_id, **counts)
+        folder = tmp_path / f"stack-{len(started)}"
+        stack = Stack(folder, options, servers=servers, environment=environment)
+        await stack.start()
+        started.append(stack)
+        return stack
+
+    yield start
+    for stack in started:
+        await stack.stop()
