@@ -173,6 +173,11 @@ class ClientProtocol:
         self._out.clear()
         self._requests.clear()
 
+    @property
+    def wants_write(self) -> bool:
+        """Whether `data_to_send` has something."""
+        return bool(self._out)
+
     def data_to_send(self) -> bytes:
         """Return everything queued since the last call, in order; empty when there is nothing."""
         out = self._out

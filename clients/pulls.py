@@ -72,6 +72,13 @@ class PullPlan:
         """Whether everything was handed out."""
         return not self._parts
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether `take_requests` would return something."""
+        return self.in_flight < self.window and any(
+            not part.asked and not part.done for part in self._parts
+        )
+
     def take_requests(self) -> list[Interval]:
         """Return the intervals to ask for now; each counts as in flight until it is delivered or given back."""
         requests: list[Interval] = []
