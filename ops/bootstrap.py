@@ -45,7 +45,7 @@ def _make_environment() -> None:
     if sys.version_info < _MINIMUM_PYTHON:
         raise ProvisionError("Python 3.11 or newer is needed: make setup PYTHON=python3.11")
     python = str(_VENV / "bin" / "python")
-    if not Path(python).exists():
+    if not (_VENV / "bin" / "pip").exists():  # venv without its parts leaves a python behind
         _say("creating .venv")
         try:
             _run(sys.executable, "-m", "venv", str(_VENV))
