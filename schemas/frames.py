@@ -110,13 +110,12 @@ def encode_slices(opcode: int, stream: int, request_id: int, payload: bytes) -> 
 
 
 class _Partial:
-    __slots__ = ("opcode", "request_id", "size", "slices")
+    __slots__ = ("data", "opcode", "request_id")
 
     def __init__(self, opcode: int, request_id: int) -> None:
         self.opcode = opcode
         self.request_id = request_id
-        self.size = 0
-        self.slices: list[bytes] = []
+        self.data = bytearray()  # not a list: a peer's tiny slices must not cost an object each
 
 
 class FrameDecoder:
@@ -193,8 +192,7 @@ class FrameDecoder:
             raise ProtocolError(
                 "slices of two messages interleave on one stream", ErrorCode.BAD_STREAM
             )
-        partial.size += len(payload)
-        if partial.size > self._max_message_bytes:
+        if len(partial.data) + len(payload) > self._max_message_bytes:
             raise ProtocolError(
                 f"message above {self._max_message_bytes} bytes", ErrorCode.FRAME_TOO_LARGE
             )
@@ -202,8 +200,8 @@ class FrameDecoder:
             raise ProtocolError(
                 "empty slice", ErrorCode.BAD_STREAM
             )  # else a peer could loop for ever
-        partial.slices.append(payload)
+        partial.data += payload
         if flags & FLAG_MORE:
             return None
         del self._partial[stream]
-        return Message(opcode, stream, request_id, b"".join(partial.slices))
+        return Message(opcode, stream, request_id, bytes(partial.data))
