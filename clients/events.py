@@ -35,10 +35,13 @@ class Offline(NamedTuple):
 
 
 class SyncProgress(NamedTuple):
-    """A stretch of the login's pull was applied."""
+    """A stretch of the mailbox was applied and the cursor moved to its end.
+
+    `goal_seq` is the login's sync_to_seq, or the lane's watermark once the session is online.
+    """
 
     covered_through_seq: int
-    sync_to_seq: int
+    goal_seq: int
 
 
 class EntriesShown(NamedTuple):

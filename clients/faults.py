@@ -6,11 +6,11 @@ nothing inside a connection, so a dropped ACK stands for a gateway that died aft
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from schemas.frames import FrameDecoder, Opcode, encode_slices
+from schemas.frames import FrameDecoder, Message, Opcode, encode_slices
 
 __all__ = ["Link", "LossyLink"]
 
@@ -26,14 +26,14 @@ class Link(Protocol):
 
 
 class LossyLink:
-    """Loses frames of one opcode while told to; otherwise passes everything."""
+    """Loses frames of one opcode while told to, and tells `on_loss` of each; otherwise passes everything."""
 
-    __slots__ = ("_decoder", "_losing", "lost")
+    __slots__ = ("_decoder", "_losing", "_on_loss")
 
-    def __init__(self) -> None:
+    def __init__(self, on_loss: Callable[[Message], None] | None = None) -> None:
         self._decoder = FrameDecoder()
         self._losing: Opcode | None = None
-        self.lost = 0
+        self._on_loss = on_loss
 
     def connection_made(self) -> None:
         """Begin with the first frame of a new connection."""
@@ -44,7 +44,8 @@ class LossyLink:
         kept: list[bytes] = []
         for message in self._decoder.feed(data):
             if message.opcode == self._losing:
-                self.lost += 1
+                if self._on_loss is not None:
+                    self._on_loss(message)
             else:
                 kept += encode_slices(*message)
         return b"".join(kept)

@@ -234,13 +234,14 @@ class DeviceSession:
 
     def _on_batch(self, request_id: int, batch: MailboxBatch, now_s: float) -> None:
         self._liveness.login_answered(now_s)
+        syncing = self._protocol.state is ClientState.SYNCING
         for entries, covered_through_seq, cursor in self._mailbox.deliver(request_id, batch, now_s):
             fresh = self.timeline.apply_batch(entries, covered_through_seq, cursor)
             if fresh:
                 self._settle_own(fresh)
                 self._events.append(EntriesShown(fresh, pushed=False))
-            if self._protocol.state is ClientState.SYNCING:
-                self._events.append(SyncProgress(covered_through_seq, self._sync_to_seq))
+            goal_seq = self._sync_to_seq if syncing else batch["lane_watermark"]
+            self._events.append(SyncProgress(covered_through_seq, goal_seq))
         self._pull_what_is_due(now_s)
         self._complete_sync()
 

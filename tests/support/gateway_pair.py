@@ -21,7 +21,7 @@ from schemas.entry import EntryFlag, EventType, encode_common, encode_entry_head
 from schemas.errors import ErrorCode, QimError, RequestError
 from schemas.identifiers import MailboxSeq, dispatch_id_of, event_id_of, trace_id_of
 
-__all__ = ["Line", "World", "device"]
+__all__ = ["Desk", "Line", "World", "device"]
 
 Kind = TypeVar("Kind")
 
@@ -50,6 +50,7 @@ class World:
     hold_commits: bool = False  # commits happen, their answers do not come
     mailboxes: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     lines: list["Line"] = field(default_factory=list)
+    desks: list["Desk"] = field(default_factory=list)
     pulls: list[PullRequested] = field(default_factory=list)
 
     @property
@@ -115,9 +116,8 @@ class World:
             }
         )
         self.mailboxes.setdefault(user, []).append((seq, head + common))
-        for line in self.lines:
-            if line.user == user and line.device_id != request.device_id:
-                line.push(head + common, seq)
+        for desk in self.desks:
+            desk.push(user, request.device_id, head + common, seq)
 
     def scan(self, user: int, pull: PullRequested) -> Batch:
         """Answer a pull, cut at `batch_items` entries."""
@@ -150,111 +150,56 @@ class World:
             self.settle()
 
 
-class Line:
-    """One session and the connection it has at the moment."""
+class Desk:
+    """The server's end of one connection."""
 
-    def __init__(self, world: World, login: Login, config: ClientConfig | None) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.user, self.device_id = login.user, login.device_id
-        self.session = DeviceSession(login, config or ClientConfig())
-        self.events: list[SessionEvent] = []
-        self.server: ServerProtocol | None = None
-        self.cut = False  # bytes vanish in both directions
         self.deaf = False  # pushes are not made
-        self.filter: Callable[[bytes], bytes] = bytes
-        self.dials = 0
+        self.core = ServerProtocol(int(world.now_s * 1000), _LIMITS)
+        world.desks.append(self)
 
-    # --- what a test says
+    def close(self) -> None:
+        """The connection is gone."""
+        if self in self.world.desks:
+            self.world.desks.remove(self)
 
-    def go_online(self) -> None:
-        """Start the session and let it log in."""
-        self.session.start(self.world.now_s)
-        self.world.settle()
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the client and do what they ask for."""
+        for event in self.core.receive_data(data, int(self.world.now_s * 1000)):
+            self._serve(event)
 
-    def lose(self, reason: str = "lost") -> None:
-        """The connection breaks."""
-        self.server = None
-        self.session.connection_lost(self.world.now_s, reason)
-
-    def of_kind(self, kind: type[Kind]) -> list[Kind]:
-        """The events of one kind so far."""
-        return [event for event in self.events if isinstance(event, kind)]
-
-    # --- what the world does
-
-    def push(self, raw: bytes, seq: int) -> None:
-        """Push an entry as a gateway would: only to who is logged in, only above sync_to_seq."""
-        server = self.server
-        if self.deaf or server is None or server.login is None:
+    def push(self, user: int, origin: bytes, raw: bytes, seq: int) -> None:
+        """Push an entry as a gateway would: to the user's other devices, only above sync_to_seq."""
+        login = self.core.login
+        if self.deaf or login is None or login.identity.user != user:
             return
-        if seq > server.login.sync_to_seq:
-            server.push([raw])
+        if login.identity.device_id != origin and seq > login.sync_to_seq:
+            self.core.push([raw])
 
-    def step(self) -> bool:
-        """Exchange what is there now; False when there was nothing."""
-        session, now_s = self.session, self.world.now_s
-        busy = self._connect()
-        if session.next_deadline_s() <= now_s and not session.wants_dial:
-            session.tick(now_s)
-        server = self.server
-        if server is not None:
-            busy = self._exchange(server) or busy
-        if session.wants_drop:
-            self.server = None
-            session.connection_lost(now_s)
-            busy = True
-        self.events += session.take_events()
-        return busy
-
-    def _connect(self) -> bool:
-        session, now_s = self.session, self.world.now_s
-        if not session.wants_dial or session.next_deadline_s() > now_s:
-            return False
-        session.dialling()
-        self.dials += 1
-        if self.world.accept:
-            self.server = ServerProtocol(int(now_s * 1000), _LIMITS)
-            session.connection_made(now_s)
-        else:
-            session.connection_lost(now_s, "refused")
-        return True
-
-    def _exchange(self, server: ServerProtocol) -> bool:
-        up = self.session.data_to_send()
-        if up and not self.cut:
-            for event in server.receive_data(up, int(self.world.now_s * 1000)):
-                self._serve(server, event)
-        down = server.data_to_send(1 << 20)
-        if down and not self.cut:
-            self.session.data_received(self.filter(down), self.world.now_s)
-        if server.is_closed() and self.server is server:
-            self.server = None
-            self.session.connection_lost(self.world.now_s, "closed by the gateway")
-        return bool(up or down)
-
-    def _serve(self, server: ServerProtocol, event: Event) -> None:
+    def _serve(self, event: Event) -> None:
         world = self.world
         if isinstance(event, LoginRequested):
-            self._log_in(server, event)
+            self._log_in(event)
         elif isinstance(event, CommitRequested):
             result = world.refuse_commit or world.commit(event.request)
             if not world.hold_commits:
-                server.commit_done(event.request_id, event.request.client_message_id, result)
+                self.core.commit_done(event.request_id, event.request.client_message_id, result)
         else:
             world.pulls.append(event)
-            batch = world.refuse_pull or world.scan(self.user, event)
-            server.pull_done(event.request_id, batch)
+            batch = world.refuse_pull or world.scan(self._user, event)
+            self.core.pull_done(event.request_id, batch)
 
-    def _log_in(self, server: ServerProtocol, event: LoginRequested) -> None:
+    def _log_in(self, event: LoginRequested) -> None:
         world = self.world
         if world.refuse_login is not None:
-            server.auth_refused(event.request_id, world.refuse_login)
+            self.core.auth_refused(event.request_id, world.refuse_login)
             return
         identity = Identity(_TENANT, int(event.access_token), event.device_id, 7)
         starts = {0: 0, 1: world.watermark, 2: int.from_bytes(event.cursor, "big")}
         if event.cursor_kind not in starts:
             error = RequestError("cursor kind", ErrorCode.CURSOR_INVALID)
-            server.auth_refused(event.request_id, error)
+            self.core.auth_refused(event.request_id, error)
             return
         login = ServerLogin(
             identity=identity,
@@ -267,4 +212,87 @@ class Line:
             pending_entries=None,
             lane_watermark=lambda: world.watermark,
         )
-        server.auth_accepted(event.request_id, login)
+        self.core.auth_accepted(event.request_id, login)
+
+    @property
+    def _user(self) -> int:
+        assert self.core.login is not None
+        return self.core.login.identity.user
+
+
+class Line:
+    """One session and the connection it has at the moment."""
+
+    def __init__(self, world: World, login: Login, config: ClientConfig | None) -> None:
+        self.world = world
+        self.user, self.device_id = login.user, login.device_id
+        self.session = DeviceSession(login, config or ClientConfig())
+        self.events: list[SessionEvent] = []
+        self.desk: Desk | None = None
+        self.cut = False  # bytes vanish in both directions
+        self.filter: Callable[[bytes], bytes] = bytes
+        self.dials = 0
+
+    # --- what a test says
+
+    def go_online(self) -> None:
+        """Start the session and let it log in."""
+        self.session.start(self.world.now_s)
+        self.world.settle()
+
+    def lose(self, reason: str = "lost") -> None:
+        """The connection breaks."""
+        self._hang_up()
+        self.session.connection_lost(self.world.now_s, reason)
+
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
+        """The events of one kind so far."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    # --- what the world does
+
+    def step(self) -> bool:
+        """Exchange what is there now; False when there was nothing."""
+        session, now_s = self.session, self.world.now_s
+        busy = self._connect()
+        if session.next_deadline_s() <= now_s and not session.wants_dial:
+            session.tick(now_s)
+        desk = self.desk
+        if desk is not None:
+            busy = self._exchange(desk) or busy
+        if session.wants_drop:
+            self._hang_up()
+            session.connection_lost(now_s)
+            busy = True
+        self.events += session.take_events()
+        return busy
+
+    def _connect(self) -> bool:
+        session, now_s = self.session, self.world.now_s
+        if not session.wants_dial or session.next_deadline_s() > now_s:
+            return False
+        session.dialling()
+        self.dials += 1
+        if self.world.accept:
+            self.desk = Desk(self.world)
+            session.connection_made(now_s)
+        else:
+            session.connection_lost(now_s, "refused")
+        return True
+
+    def _hang_up(self) -> None:
+        if self.desk is not None:
+            self.desk.close()
+            self.desk = None
+
+    def _exchange(self, desk: Desk) -> bool:
+        up = self.session.data_to_send()
+        if up and not self.cut:
+            desk.receive(up)
+        down = desk.core.data_to_send(1 << 20)
+        if down and not self.cut:
+            self.session.data_received(self.filter(down), self.world.now_s)
+        if desk.core.is_closed() and self.desk is desk:
+            self._hang_up()
+            self.session.connection_lost(self.world.now_s, "closed by the gateway")
+        return bool(up or down)

@@ -241,7 +241,8 @@ def test_push_while_a_pull_is_in_flight_only_marks_the_mailbox_dirty(
 @pytest.mark.contract("PUSH-06")
 def test_pong_is_the_fallback_when_no_push_came(world: World, alice: Line, bob: Line) -> None:
     world.wait(2.0)
-    bob.deaf = True
+    assert bob.desk is not None
+    bob.desk.deaf = True
     say(alice, b"unpushed")
     world.wait(10.0, step_s=1.0)
     assert bodies(bob) == []
@@ -263,8 +264,8 @@ def test_own_messages_come_to_the_other_device_by_push_and_by_pull(
 
 
 def test_kicked_session_stops_and_does_not_dial(world: World, alice: Line) -> None:
-    assert alice.server is not None
-    alice.server.kick()
+    assert alice.desk is not None
+    alice.desk.core.kick()
     world.settle()
     assert alice.of_kind(Kicked) == [Kicked("REPLACED")]
     world.wait(20.0, step_s=1.0)
@@ -443,10 +444,10 @@ def test_gateway_that_drains_is_left_and_the_message_goes_elsewhere(
     world.hold_commits = True
     message = say(alice, b"hello")
     world.hold_commits = False
-    assert alice.server is not None
-    alice.server.drain()
-    alice.server.sends_in_flight = 0
-    alice.server.check(int(world.now_s * 1000))
+    assert alice.desk is not None
+    alice.desk.core.drain()
+    alice.desk.core.sends_in_flight = 0
+    alice.desk.core.check(int(world.now_s * 1000))
     world.settle()
     world.wait(0.3)
     assert alice.dials == 2

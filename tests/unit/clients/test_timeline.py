@@ -141,7 +141,7 @@ def test_damaged_entry_shows_nothing_of_its_batch_and_moves_no_cursor() -> None:
 def test_dedup_memory_is_bounded_and_covers_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clients.timeline._REMEMBERED_EVENTS", 100)
     timeline = Timeline(keep=False)
-    for n in range(1000):
+    for n in range(300):
         assert len(timeline.show([entry_bytes(n)])) == 1
         for recent in range(max(0, n - 100), n):
             assert timeline.show([entry_bytes(recent)]) == []
