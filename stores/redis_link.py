@@ -5,9 +5,11 @@ more than twice the CPU of the call itself. One command at a time is in flight o
 waits for a free one, in order.
 
 What a caller learns from a failure:
-- `StoreFault`: Redis refused the command before running it, or could not be reached; nothing was written;
-- `StoreUnknownOutcome`: the command was sent and no usable answer came; it may or may not have happened. It is never
-  sent again here: only the caller knows whether a replay is harmless (MBX-62).
+- `StoreFault`: Redis refused the command and will go on refusing it until somebody helps (memory, rights, disk); nothing
+  was written;
+- `StoreUnknownOutcome`: no usable answer. The command may or may not have happened, or Redis is not there (yet); the
+  remedy is the same, so both are one. It is never sent again here: only the caller knows that a replay is harmless
+  (MBX-62).
 """
 
 from __future__ import annotations
@@ -15,13 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
-from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as LinkTimeout
 
 from lua import Script
 from schemas.errors import StoreFault, StoreUnknownOutcome
@@ -29,22 +30,9 @@ from schemas.errors import StoreFault, StoreUnknownOutcome
 __all__ = ["RedisLink", "redacted", "redacted_url"]
 
 _LOG: Final = logging.getLogger(__name__)
-# Answers that Redis gives instead of running the command (all scripts open with `#!lua`, so that a lack of memory is
-# found before their first write).
-_NOT_RUN: Final = (
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOAUTH",
-    "NOPERM",
-    "NOREPLICAS",
-    "OOM",
-    "READONLY",
-    "WRONGPASS",
-)
+# Answers that Redis gives instead of running the command. All page scripts open with `#!lua`, so that a lack of memory is
+# found before their first write.
+_REFUSED: Final = ("CLUSTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM", "OOM", "WRONGPASS")
 _DETAIL_LIMIT: Final = 300
 
 
@@ -67,7 +55,7 @@ class RedisLink:
     `connections` bounds the commands in flight (COM-23), `timeout_s` covers connecting and the command together.
     """
 
-    __slots__ = ("_free", "_idle", "_kind", "_kwargs", "_loaded", "name", "timeout_s")
+    __slots__ = ("_free", "_idle", "_kind", "_kwargs", "name", "timeout_s")
 
     def __init__(self, url: str, connections: int = 8, timeout_s: float = 5.0) -> None:
         options: dict[str, Any] = dict(parse_url(url))
@@ -78,14 +66,17 @@ class RedisLink:
         self.name = redacted_url(url)
         self.timeout_s = timeout_s
 
-    async def run(self, script: Script, *args: str | bytes | int) -> Any:
-        """Run a script without keys (standalone Redis, REDIS-02); loads it where the server does not know it."""
+    async def run(self, script: Script, *args: str | bytes | int, keys: Sequence[str] = ()) -> Any:
+        """Run a script; loads it where the server does not know it yet.
+
+        Page scripts build their keys themselves and declare none: the servers are standalone (REDIS-02).
+        """
         try:
-            return await self._call("EVALSHA", script.sha1, 0, *args)
+            return await self._call("EVALSHA", script.sha1, len(keys), *keys, *args)
         except NoScriptError:
             # The server refused before running anything, so a second attempt cannot write twice.
             await self.command("SCRIPT", "LOAD", script.source)
-            return await self.command("EVALSHA", script.sha1, 0, *args)
+            return await self.command("EVALSHA", script.sha1, len(keys), *keys, *args)
 
     async def command(self, *args: str | bytes | int) -> Any:
         """Run one plain command."""
@@ -99,7 +90,8 @@ class RedisLink:
             link = self._idle.pop() if self._idle else self._kind(**self._kwargs)
             try:
                 async with asyncio.timeout(self.timeout_s):
-                    await self._connect(link)
+                    if not link.is_connected:
+                        await link.connect()  # type: ignore[no-untyped-call]
                     await link.send_packed_command(link.pack_command(*args), check_health=False)
                     reply = await link.read_response()
             except NoScriptError:
@@ -118,15 +110,6 @@ class RedisLink:
             self._idle.append(link)
             return reply
 
-    async def _connect(self, link: AbstractConnection) -> None:
-        if link.is_connected:
-            return
-        try:
-            await link.connect()
-        except (LinkError, LinkTimeout, OSError, TimeoutError) as error:
-            _LOG.error("%s: cannot connect: %s", self.name, redacted(error))
-            raise StoreFault(f"{self.name}: cannot connect") from error
-
     async def _drop(self, link: AbstractConnection) -> None:
         """Close a broken connection and the idle ones, which a restarted server has forgotten as well."""
         idle = list(self._idle)
@@ -137,7 +120,7 @@ class RedisLink:
     def _answered(self, error: ResponseError) -> StoreFault | StoreUnknownOutcome:
         text = redacted(error)
         _LOG.error("%s: %s", self.name, text)
-        if text.startswith(_NOT_RUN):
+        if text.startswith(_REFUSED):
             return StoreFault(f"{self.name}: {text}")
         # A script that failed half way is a defect of ours; what it wrote before is not known here.
         return StoreUnknownOutcome(f"{self.name}: {text}")
