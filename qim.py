@@ -10,8 +10,6 @@ from typing import Any
 from faust.types import TP
 from faust.types.web import Request, Response
 from faust.web import View
-from stores.leases import RedisShardLeases
-from stores.redis_gate import RedisRole, check_redis
 from streams.topology import node
 
 from schemas.config import Settings
@@ -22,7 +20,9 @@ from schemas.topics import (
     outbox_topic,
     push_topic,
 )
+from stores.leases import RedisShardLeases, claim_layout
 from stores.paging import page_counters
+from stores.redis_gate import RedisRole, check_redis
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
 from streams.app import QimApp, StreamConfig
@@ -74,6 +74,7 @@ async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
     """Runs once the tables are recovered, before any record is read: gates, leases, then positions."""
     for link in links:
         await check_redis(link, RedisRole.MAILBOX, allow_unsafe_dev=settings.redis_allow_unsafe_dev)
+    await claim_layout(links, settings.app_id, RedisRole.MAILBOX.value, shards)
     for stage in stages:
         stage.start()
     return await materializer.start_shards(partitions)

@@ -19,16 +19,15 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
-
 from gateway.commit_core import Intent, IntentTable, Step, audience_of, next_step
 from gateway.hlc import HybridClock
 from gateway.outbox import OutboxPublisher
 from gateway.ports import CommitDone, CommitRequest, CommittedMessage
-from schemas.errors import ErrorCode, QimError, ServerFault, StoreFault, StoreUnknownOutcome
+from schemas.errors import ErrorCode, QimError, ServerFault, StoreUnknownOutcome
 from schemas.identifiers import trace_id_of
 from schemas.message import encode_message, encode_outbox_head, join_outbox
 from schemas.topics import outbox_partition_of
+from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
 from stores.paging import PagedStage
 
 __all__ = ["CommitStep"]
@@ -142,7 +141,7 @@ class CommitStep:
             return
         results = await self._until_known(lambda: self._store.reserve_and_record(requests))
         for intent, request, result in zip(intents, requests, results, strict=True):
-            if isinstance(result, StoreFault):
+            if isinstance(result, QimError):
                 self._fail(intent, result)
             else:
                 self._reserved(intent, request, result)
@@ -201,25 +200,23 @@ class CommitStep:
                 ),
             )
             return
+        # A page that was repeated after a lost reply finds what its first try reserved: the same message_id.
+        intent.duplicate = result.status != "fresh" and result.message_id != request.message_id
         intent.conversation_seq = result.conversation_seq
         if result.status == "fresh":
-            intent.message_id, intent.last_activity_id = (
-                request.message_id,
-                request.last_activity_id,
-            )
+            seq = result.conversation_seq.to_bytes(8, "big")
+            intent.message_id, intent.last_activity_id = request.message_id, request.message_id
             intent.trace_id, intent.committed_at_ms = request.trace_id, request.committed_at_ms
             intent.outbox_head = request.outbox_meta
-            intent.record = (
-                request.record_head
-                + result.conversation_seq.to_bytes(8, "big")
-                + request.record_tail
-            )
+            intent.record = request.record_head + seq + request.record_tail
         else:
-            intent.duplicate = True
             intent.message_id, intent.last_activity_id = result.message_id, result.last_activity_id
             intent.trace_id, intent.committed_at_ms = result.trace_id, result.committed_at_ms
             intent.outbox_head = result.outbox_meta or b""
             intent.record = result.record or b""
+            if result.outbox_partition is not None and result.outbox_offset is not None:
+                intent.outbox_partition = result.outbox_partition
+                intent.outbox_offset = result.outbox_offset
         try:
             self._continue(intent, next_step(result.state))
         except QimError as error:
@@ -275,7 +272,7 @@ class CommitStep:
         ]
         results = await self._until_known(lambda: self._store.mark_committed(requests))
         for intent, result in zip(page, results, strict=True):
-            if isinstance(result, StoreFault):
+            if isinstance(result, QimError):
                 self._fail(intent, result)
             else:
                 self._acknowledge(intent)
