@@ -9,11 +9,13 @@ the last offset. What happened is printed as JSON lines. `PageAppOptions` says w
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,7 +132,7 @@ class Worker:
         self.shards: dict[int, Shard] = {}
         self.total = self.cpu_records = 0
         self.cpu_from = 0.0
-        self.failures = 0
+        self.failures = self.places = 0
         self.app.start_offsets = self.start_offsets
         self.app.drain_shards = self.drain
         self.app.agent(self.topic, name="shards")(self.shards_agent)
@@ -147,7 +149,19 @@ class Worker:
         }
         say("start", offsets={tp.partition: o for tp, o in starts.items()}, rows=rows)
         await asyncio.sleep(self.options.late_start_s)
+        self.count_places()
         return starts
+
+    def count_places(self) -> None:
+        """From now on count how often a position is set."""
+        inline = self.app.qim_consumer.inline
+        place = inline.place
+
+        def counted(starts: Mapping[TP, int]) -> None:
+            self.places += len(starts)
+            place(starts)
+
+        inline.place = counted  # type: ignore[method-assign]
 
     async def shards_agent(self, stream: Any) -> None:
         async for event in stream.noack().events():
@@ -184,6 +198,16 @@ class Worker:
         await self.app.page_writer.write(self.seen, page.partition, rows)
         await self.app.page_writer.write(self.marks, page.partition, [(b"W", b"%d" % page.offset)])
 
+    def digest(self) -> dict[str, str]:
+        """A hash of all rows of each table partition, in key order."""
+        digests = {}
+        for table in (self.seen, self.marks):
+            for tp in self.app.assignor.assigned_actives():
+                if tp.topic == table.changelog_topic_name:
+                    rows = repr(list(self.app.page_writer.scan(table, tp.partition))).encode()
+                    digests[f"{table.name}-{tp.partition}"] = hashlib.sha256(rows).hexdigest()
+        return digests
+
     async def restart_shard(self, partition: int) -> None:
         shard = self.shards.pop(partition)
         await self.app.qim_consumer.reposition({shard.tp: self.mark(partition) + 1})
@@ -203,7 +227,7 @@ class Worker:
         )
 
     async def commands(self) -> None:
-        """Lines on standard input: `restart N`, `status`."""
+        """Lines on standard input: `restart N`, `status`, `digest`."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -218,11 +242,11 @@ class Worker:
                     cpu_s=cpu,
                     process_cpu_s=time.process_time(),
                     not_ready=self.app.not_ready(),
-                    closed={
-                        str(reason): len(self.app.qim_consumer.gates.closed_for(reason))
-                        for reason in __import__("streams.gates").gates.Reason
-                    },
+                    places=self.places,
+                    most={p: shard.most for p, shard in self.shards.items()},
                 )
+            elif line[0] == "digest":
+                say("digest", digest=self.digest())
 
 
 def build(options: PageAppOptions) -> Worker:
