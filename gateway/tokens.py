@@ -50,6 +50,8 @@ def _identity(claims: dict[str, Any]) -> Identity:
     device = claims["device"]
     if not isinstance(device, str) or len(device) != _DEVICE_DIGITS or device != device.lower():
         raise IdentifierError("device claim is not 32 hex digits")
+    if not isinstance(claims["session_epoch"], int):
+        raise IdentifierError("session_epoch claim is not a number")
     return Identity(
         TenantId(_decimal(claims["tenant"])),
         UserId(_decimal(claims["user"])),
