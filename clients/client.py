@@ -49,6 +49,10 @@ class Client:
             self._listeners.append(on_event)
 
     # --- calls ------------------------------------------------------------------------------------------------
+    def listen(self, on_event: Callable[[SessionEvent], None]) -> None:
+        """Call `on_event` with everything that happens from now on, in order."""
+        self._listeners.append(on_event)
+
     @property
     def timeline(self) -> Timeline:
         """What this device has seen."""
