@@ -10,7 +10,6 @@ of used_memory. Two users' mailboxes belong to a message.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import secrets
@@ -163,8 +162,7 @@ async def _append(link: RedisLink, entries: int, page: int) -> Figures:
     app = f"{_APP}{page}"
     store, meter, rng = RedisMailboxStore([link], app), _Meter(link), random.Random(1)
     grant = await RedisShardLeases([link], app).acquire(0, "bench", 3_600_000)
-    if not isinstance(grant, LeaseGrant):
-        raise RuntimeError("the server is not ours alone")
+    assert isinstance(grant, LeaseGrant)  # the server is ours alone
     offset, w, pages = 0, None, []
     for size in [128] * 40 + [page] * (entries // page):
         writes = _entries(rng, offset, size)
