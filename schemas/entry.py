@@ -22,6 +22,7 @@ from schemas.errors import RecordError
 from schemas.records import EventCommon
 
 __all__ = [
+    "ENTRY_HEAD_MAX_BYTES",
     "ENTRY_VERSION",
     "EntryFlag",
     "EventType",
@@ -79,6 +80,7 @@ _HEAD_SCHEMA: Final = parse_schema(load_schema("entry_head", 1), named_schemas={
 _COMMON_SCHEMA: Final = parse_schema(load_schema("event_common", 1), named_schemas={})
 _VERSION_BYTE: Final = bytes([ENTRY_VERSION])
 _SEQ_END: Final = 9
+ENTRY_HEAD_MAX_BYTES: Final = _SEQ_END + 2 + 8 + 2 + 17  # with a client_message_id
 # EntryHead is four small zigzag ints, 8 raw bytes and an optional fixed: packed by hand, a hundredth of the entry's
 # cost through the Avro writer; a test holds it equal to what fastavro writes.
 _ZIGZAG_LIMIT: Final = 64
@@ -122,8 +124,8 @@ def encode_entry_head(
 
 
 def entry_mailbox_seq(entry: bytes) -> int:
-    """mailbox_seq of encoded entry bytes; raises RecordError when they are too short or of another version."""
-    if len(entry) <= _SEQ_END or entry[0] != ENTRY_VERSION:
+    """mailbox_seq of encoded entry bytes; raises RecordError when version, length or bit 63 (SEQ-10) are wrong."""
+    if len(entry) <= _SEQ_END or entry[0] != ENTRY_VERSION or entry[1] & 0x80:
         raise RecordError("mailbox entry of unknown version or length")
     return int.from_bytes(entry[1:_SEQ_END], "big")
 

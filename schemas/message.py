@@ -11,16 +11,24 @@ here is held equal to what the codecs of schemas/records.py write, by test.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from fastavro import parse_schema, schemaless_writer
 
 from schemas.codec import load_schema
-from schemas.constants import INLINE_BODY_BUDGET_BYTES
-from schemas.entry import encode_common
+from schemas.constants import EVENT_GROUP_MAX_BYTES, INLINE_BODY_BUDGET_BYTES
+from schemas.entry import ENTRY_HEAD_MAX_BYTES, encode_common
 from schemas.records import EventCommon
 
-__all__ = ["MessageParts", "encode_message", "encode_outbox_head", "join_outbox", "join_record"]
+__all__ = [
+    "MessageParts",
+    "encode_message",
+    "encode_outbox_head",
+    "event_group_bytes",
+    "join_outbox",
+    "join_record",
+]
 
 _VERSION: Final = b"\x01"
 _SEQ_BYTES: Final = 8
@@ -50,6 +58,11 @@ class MessageParts(NamedTuple):
     event_bytes: int
 
 
+def event_group_bytes(common_bytes: int, mentions: Sequence[int]) -> int:
+    """The largest event group that a common part can make: a second entry for whoever is mentioned (EVT-02)."""
+    return (common_bytes + ENTRY_HEAD_MAX_BYTES) * (2 if mentions else 1)
+
+
 def encode_message(
     *,
     tenant: int,
@@ -69,10 +82,9 @@ def encode_message(
 ) -> MessageParts:
     """Encode everything that is known before conversation_seq is allocated.
 
-    The body is inlined when members x bytes stay within the budget (DISP-04); else the common part says "not
-    included" and the record keeps it in `stored_body`.
+    The body is inlined when members x bytes stay within the budget (DISP-04) and no recipient's event group grows
+    above its limit (EVT-02); else the common part says "not included" and the record keeps it in `stored_body`.
     """
-    inline = member_count * len(body) <= INLINE_BODY_BUDGET_BYTES
     event: EventCommon = {
         "conversation_seq": bytes(_SEQ_BYTES),
         "message_id": message_id,
@@ -83,9 +95,13 @@ def encode_message(
         "custom_type": custom_type,
         "reply_to": reply_to,
         "visibility_floor_conversation_seq": None,
-        "body": body if inline else None,
+        "body": body,
     }
     common = encode_common(event)
+    inline = member_count * len(body) <= INLINE_BODY_BUDGET_BYTES
+    if not inline or event_group_bytes(len(common), mentions) > EVENT_GROUP_MAX_BYTES:
+        inline, event["body"] = False, None
+        common = encode_common(event)
     out = io.BytesIO()
     out.write(common[_SEQ_BYTES:])
     private = {

@@ -97,6 +97,8 @@ def unpack_w(blob: bytes) -> list[LaneMark]:
 
 
 def w_of(blob: bytes, lane: int) -> int:
-    """W of one lane as log offset, -1 when absent; both lengths are understood (WM-23)."""
+    """W of one lane as log offset, -1 when absent; both lengths are understood (WM-23), others raise RecordError."""
+    if len(blob) not in {W_UNIFORM_BYTES, W_WIDE_BYTES}:
+        raise RecordError(f"watermark: {len(blob)} bytes")
     at = 0 if len(blob) == W_UNIFORM_BYTES else lane * W_UNIFORM_BYTES
     return _unpack_lane(blob[at : at + W_UNIFORM_BYTES]).w

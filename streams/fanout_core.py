@@ -11,12 +11,12 @@ from typing import NamedTuple
 from schemas.constants import EVENT_GROUP_MAX_BYTES
 from schemas.errors import RecordError
 from schemas.identifiers import dispatch_id_of, shard_of
+from schemas.message import event_group_bytes
 from schemas.records import GROUP_DISPATCH, MESSAGE_RECORD, OUTBOX_RECORD, GroupDispatch
 
 __all__ = ["PlannedDispatch", "plan_dispatches"]
 
 _VERSION_BYTES = 1
-_HEADS_BUDGET_BYTES = 512  # four event types of at most 64 bytes of head each, with room (EVT-02)
 
 
 class PlannedDispatch(NamedTuple):
@@ -45,9 +45,13 @@ def plan_dispatches(outbox_value: bytes, shard_count: int) -> list[PlannedDispat
         by_shard.setdefault(shard_of(tenant, user, shard_count), []).append(user)
     if sorted(by_shard) != outbox["target_shards"]:
         raise RecordError("frozen target shards differ from the shards of the recipients")
-    template = outbox["record"][_VERSION_BYTES : _VERSION_BYTES + outbox["event_bytes"]]
-    if len(template) > EVENT_GROUP_MAX_BYTES + _HEADS_BUDGET_BYTES:
-        raise RecordError(f"event group of {len(template)} bytes")
+    end = _VERSION_BYTES + outbox["event_bytes"]
+    template = outbox["record"][_VERSION_BYTES:end]
+    # The common part ends where the record's own part begins, and that begins with these two fields.
+    if not outbox["record"][end:].startswith(record["tenant_id"] + record["last_activity_id"]):
+        raise RecordError("event_bytes does not cut the record behind its common part")
+    if event_group_bytes(len(template), record["mentions"]) > EVENT_GROUP_MAX_BYTES:
+        raise RecordError(f"event group of entries with {len(template)} common bytes")
     message_id = int.from_bytes(outbox["message_id"], "big")
     planned = []
     for shard, recipients in sorted(by_shard.items()):
