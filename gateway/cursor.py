@@ -22,6 +22,7 @@ from schemas.constants import LANE_COUNT, LOG_OFFSET_BITS, MAX_EPOCH, MAX_U63
 from schemas.errors import ErrorCode, RequestError
 
 __all__ = [
+    "FIRST_BOUNDARIES",
     "TOKEN_BYTES",
     "Cursor",
     "CursorKind",
@@ -109,6 +110,9 @@ def _invalid(what: str) -> RequestError:
 
 EpochBoundaries = Sequence[tuple[int, int]]
 """(shard_epoch, first log offset) of one shard, ascending; at least one."""
+
+FIRST_BOUNDARIES: Final[EpochBoundaries] = ((1, 0),)
+"""A shard that has never been taken over: epoch 1 from offset 0."""
 
 
 class VerdictKind(IntEnum):

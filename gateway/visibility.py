@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final
 
-from gateway.cursor import EpochBoundaries
+from gateway.cursor import FIRST_BOUNDARIES, EpochBoundaries
 from schemas.constants import LANE_COUNT, LOG_OFFSET_BITS, W_UNIFORM_BYTES
 from schemas.records import WatermarkRow
 from schemas.watermarks import NOTHING, unpack_w, w_of
 
-__all__ = ["FIRST_BOUNDARIES", "ShardView", "WatermarkView"]
-
-FIRST_BOUNDARIES: Final[EpochBoundaries] = ((1, 0),)
-"""A shard that has never been taken over: epoch 1 from offset 0."""
+__all__ = ["ShardView", "WatermarkView"]
 
 
 class ShardView:

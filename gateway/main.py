@@ -1,0 +1,230 @@
+"""`qim gateway`: one ConnectionNode with its commit step; only assembly.
+
+Start, in this order: the gates of every Redis instance, the watermark view read to its end, the writer with its producer, and
+only then the listening socket (TAKE-08). Stop: drain the clients, then the writer, then the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import Sequence
+
+import uvloop
+
+from gateway.connections import ConnectionRegistry
+from gateway.cursor import FIRST_BOUNDARIES, CursorSigner, EpochBoundaries
+from gateway.follower import Follower
+from gateway.health import HealthPages
+from gateway.hub import Hub
+from gateway.limits import GatewayLimits
+from gateway.login import LoginDesk
+from gateway.mailbox import MailboxReader
+from gateway.metrics import GatewayMetrics
+from gateway.pushes import PushRouter
+from gateway.server import GatewayServer
+from gateway.tokens import AccessTokens
+from gateway.visibility import WatermarkView
+from gateway.writer import ConversationWriter
+from schemas.config import Settings
+from schemas.constants import COMMIT_BUCKET_COUNT
+from schemas.errors import ServerFault, StartRefused
+from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
+from stores.leases import RedisShardLeases, claim_layout
+from stores.redis_gate import RedisRole, check_redis, is_local
+from stores.redis_link import RedisLink
+from stores.redis_mailbox import RedisMailboxStore
+from stores.redis_messages import RedisMessageStore
+
+__all__ = ["Gateway", "main"]
+
+_log = logging.getLogger(__name__)
+_CURSOR_KEY_ID = 1
+_GC_THRESHOLD = (
+    50_000  # frames and records hold no cycles; young collections would cost 5 % of a busy core
+)
+
+
+class Gateway:
+    """Everything of one gateway process, built from its settings; `start` and `stop` once each."""
+
+    def __init__(self, settings: Settings, limits: GatewayLimits | None = None) -> None:
+        self._settings = settings
+        self.limits = limits or GatewayLimits()
+        self.metrics = GatewayMetrics()
+        self._mailbox_links = [RedisLink(url) for url in settings.mailbox_redis]
+        self._commit_links = [
+            RedisLink(url, settings.message_store_connections) for url in settings.commit_redis
+        ]
+        self._leases = RedisShardLeases(self._mailbox_links, settings.app_id)
+        self.view = WatermarkView(settings.mailbox_shard_count)
+        self.registry = ConnectionRegistry(self.limits.max_session_epochs)
+        self.router = PushRouter(self.view, self.registry, self.limits.max_held_pushes)
+        self.writer = ConversationWriter(
+            settings, RedisMessageStore(self._commit_links, settings.app_id)
+        )
+        self.follower = Follower(
+            broker=settings.broker,
+            watermarks_topic=changelog_topic(settings.app_id, WATERMARKS_TABLE),
+            push_topic=push_topic(settings.app_id),
+            push_partitions=settings.push_partitions,
+            view=self.view,
+            router=self.router,
+            boundaries=self._boundaries,
+            on_ready=self._show_pushes,
+            fetch_max_wait_ms=settings.fetch_max_wait_ms,
+            min_interval_s=settings.gateway_page_interval_ms / 1000,
+        )
+        signer = _cursor_signer(settings)
+        mailbox = RedisMailboxStore(self._mailbox_links, settings.app_id)
+        self._desk = LoginDesk(
+            tokens=_access_tokens(settings),
+            signer=signer,
+            registry=self.registry,
+            store=mailbox,
+            view=self.view,
+            limits=self.limits,
+            now_s=time.time,
+        )
+        self._reader = MailboxReader(mailbox, self.view, signer, self.limits)
+        self.health = HealthPages(
+            metrics=self.metrics,
+            checks={
+                "mailbox redis": lambda: _ping(self._mailbox_links),
+                "commit redis": lambda: _ping(self._commit_links),
+                "writer": self.writer.ready,
+                "watermarks": self._check_view,
+            },
+            alive=lambda: "the log is not followed" if self.follower.failed else None,
+        )
+        self._server: GatewayServer | None = None
+        self.address = ("", 0)
+        self.web_port = 0
+
+    async def start(self) -> None:
+        """Start everything and listen; raises QimError when a gate refuses or a part does not answer."""
+        settings = self._settings
+        host, _, port = settings.gateway_listen.rpartition(":")
+        if not is_local(f"tcp://{settings.gateway_listen}"):
+            _log.warning("clients are served in plain text on %s", settings.gateway_listen)
+        self.web_port = await self.health.start(settings.web_host, settings.gateway_web_port)
+        await self._pass_gates()
+        for number, shard in enumerate(self.view.shards):
+            shard.set_boundaries(await self._boundaries(number))
+        await self.follower.start(settings.start_timeout_s)
+        await self.writer.start()
+        self._desk.start()
+        self._reader.start()
+        hub = Hub(
+            limits=self.limits,
+            committer=self.writer,
+            desk=self._desk,
+            reader=self._reader,
+            registry=self.registry,
+            metrics=self.metrics,
+        )
+        self._add_gauges(hub)
+        self._server = GatewayServer(hub)
+        self.address = await self._server.start(host, int(port))
+        self.health.serving = True
+
+    async def stop(self) -> None:
+        """Drain clients, finish commits, close everything; also after a start that failed half way."""
+        self.health.serving = False
+        if self._server is not None:
+            await self._server.drain()
+        await self._desk.stop()
+        await self._reader.stop()
+        await self.writer.stop()
+        await self.follower.stop()
+        await self.health.stop()
+        for link in [*self._mailbox_links, *self._commit_links]:
+            await link.close()
+
+    async def _pass_gates(self) -> None:
+        settings, unsafe = self._settings, self._settings.redis_allow_unsafe_dev
+        for links, role, parts in (
+            (self._mailbox_links, RedisRole.MAILBOX, settings.mailbox_shard_count),
+            (self._commit_links, RedisRole.COMMIT, COMMIT_BUCKET_COUNT),
+        ):
+            for link in links:
+                await check_redis(link, role, allow_unsafe_dev=unsafe)
+            await claim_layout(links, settings.app_id, role.value, parts)
+
+    async def _boundaries(self, shard: int) -> EpochBoundaries:
+        """Epochs of a shard; one that no worker ever took begins like a fresh one."""
+        return await self._leases.boundaries(shard) or FIRST_BOUNDARIES
+
+    def _show_pushes(self) -> None:
+        for client, entries in self.router.take().items():
+            client.push(entries)
+
+    async def _check_view(self) -> None:
+        if not self.follower.caught_up:
+            raise ServerFault("the watermark view is not caught up")
+
+    def _add_gauges(self, hub: Hub) -> None:
+        self.metrics.gauges |= {
+            "qim_gateway_connections": lambda: len(hub.connections),
+            "qim_gateway_devices": lambda: len(self.registry),
+            "qim_gateway_starved_connections": lambda: hub.starved,
+            "qim_gateway_pull_queue_depth": lambda: self._reader.depth,
+            "qim_gateway_login_queue_depth": lambda: self._desk.depth,
+            "qim_gateway_held_pushes": lambda: self.router.held,
+            "qim_gateway_held_pushes_dropped_total": lambda: self.router.dropped,
+            "qim_gateway_bad_records_total": lambda: self.follower.bad_records,
+        }
+
+
+async def _ping(links: Sequence[RedisLink]) -> None:
+    for link in links:
+        if await link.command("PING") != b"PONG":
+            raise ServerFault(f"{link.name} does not answer PING")
+
+
+def _access_tokens(settings: Settings) -> AccessTokens:
+    try:
+        return AccessTokens(settings.token_secret.get_secret_value().encode())
+    except ValueError as error:
+        raise StartRefused(f"QIM_TOKEN_SECRET: {error}") from None
+
+
+def _cursor_signer(settings: Settings) -> CursorSigner:
+    try:
+        return CursorSigner({_CURSOR_KEY_ID: settings.cursor_secret.get_secret_value().encode()})
+    except ValueError as error:
+        raise StartRefused(f"QIM_CURSOR_SECRET: {error}") from None
+
+
+async def _serve(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    gateway = Gateway(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        await gateway.start()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD, 20, 20)
+        host, port = gateway.address
+        print(f"gateway ready on {host}:{port}, http port {gateway.web_port}", flush=True)
+        await stopping.wait()
+    finally:
+        await gateway.stop()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`qim gateway`: run until SIGTERM or Ctrl-C; settings come from QIM_ variables. Raises QimError when it cannot start."""
+    parser = argparse.ArgumentParser(
+        prog="qim gateway", description="serve clients on QIM_GATEWAY_LISTEN until SIGTERM"
+    )
+    parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.WARNING)
+    uvloop.run(_serve(Settings()))
+    return 0
