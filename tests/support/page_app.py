@@ -203,7 +203,7 @@ class Worker:
         digests = {}
         for table in (self.seen, self.marks):
             for tp in self.app.assignor.assigned_actives():
-                if tp.topic == table.changelog_topic_name:
+                if tp.topic == changelog_of(self.options.app_id, table.name):
                     rows = repr(list(self.app.page_writer.scan(table, tp.partition))).encode()
                     digests[f"{table.name}-{tp.partition}"] = hashlib.sha256(rows).hexdigest()
         return digests

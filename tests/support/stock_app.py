@@ -33,9 +33,11 @@ def build(options: PageAppOptions) -> Any:
         key_serializer="raw",
         value_serializer="raw",
     )
-    raw = {"key_type": bytes, "value_type": bytes, "partitions": options.partitions}
-    topic = app.topic(topic_of(options.app_id), **raw)
-    tables = [app.Table(name, **raw) for name in ("seen", "marks")]
+    topic = app.topic(topic_of(options.app_id), key_type=bytes, value_type=bytes)
+    tables = [
+        app.Table(name, key_type=bytes, value_type=bytes, partitions=options.partitions)
+        for name in ("seen", "marks")
+    ]
 
     async def idle(stream: Any) -> None:
         async for _event in stream.noack().events():
