@@ -21,11 +21,12 @@ from gateway.connections import ConnectionRegistry
 from gateway.cursor import Cursor, CursorKind, CursorSigner, VerdictKind, judge
 from gateway.events import Login, LoginRequested
 from gateway.limits import GatewayLimits
+from gateway.ports import MailboxReads
 from gateway.tokens import AccessTokens, Identity
 from gateway.visibility import WatermarkView
 from schemas.errors import ErrorCode, QimError, RequestError
 from schemas.identifiers import lane_of, shard_of
-from stores.mailbox import ZERO_CURSOR, MailboxHead, MailboxStore, ScanRequest
+from stores.mailbox import ZERO_CURSOR, MailboxHead, ScanRequest
 from stores.paging import PagedStage
 
 __all__ = ["LoginDesk", "LoginDone", "Rebased", "Refused"]
@@ -67,7 +68,7 @@ class LoginDesk:
         tokens: AccessTokens,
         signer: CursorSigner,
         registry: ConnectionRegistry,
-        store: MailboxStore,
+        store: MailboxReads,
         view: WatermarkView,
         limits: GatewayLimits,
         now_s: Callable[[], float],

@@ -14,9 +14,10 @@ from gateway.asking import ask
 from gateway.cursor import Cursor, CursorSigner
 from gateway.events import Batch, Login, PullRequested
 from gateway.limits import GatewayLimits
+from gateway.ports import MailboxReads
 from gateway.visibility import ShardView, WatermarkView
 from schemas.errors import ErrorCode, QimError, RequestError
-from stores.mailbox import MailboxStore, ScanRequest, ScanResult
+from stores.mailbox import ScanRequest, ScanResult
 from stores.paging import PagedStage
 
 __all__ = ["MailboxReader", "PullDone", "plan_pull"]
@@ -58,7 +59,7 @@ class MailboxReader:
     """Answers pulls in pages; `start` before the first pull, `stop` after the last answer."""
 
     def __init__(
-        self, store: MailboxStore, view: WatermarkView, signer: CursorSigner, limits: GatewayLimits
+        self, store: MailboxReads, view: WatermarkView, signer: CursorSigner, limits: GatewayLimits
     ) -> None:
         self._store = store
         self._view = view

@@ -6,13 +6,14 @@ a fake of the other. Values are immutable; ids are the raw bytes or ints that `s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.errors import QimError
+from stores.mailbox import MailboxHead, ScanRequest, ScanResult
 
-__all__ = ["CommitDone", "CommitRequest", "CommittedMessage", "Committer"]
+__all__ = ["CommitDone", "CommitRequest", "CommittedMessage", "Committer", "MailboxReads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +75,13 @@ class Committer(Protocol):
 
     async def stop(self) -> None:
         """Finish what is in flight, then release it."""
+
+
+class MailboxReads(Protocol):
+    """The part of `stores.mailbox.MailboxStore` that a gateway may use: it never writes a mailbox."""
+
+    async def heads(self, scans: Sequence[ScanRequest]) -> list[MailboxHead | QimError]:
+        """See MailboxStore."""
+
+    async def range_scan(self, scans: Sequence[ScanRequest]) -> list[ScanResult | QimError]:
+        """See MailboxStore."""

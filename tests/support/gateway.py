@@ -1,5 +1,6 @@
 """A client's end of a server core, and fakes of what stands behind a gateway."""
 
+import asyncio
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -30,6 +31,11 @@ from schemas.wire import (
     SYNC_COMPLETE,
     SendMessage,
 )
+from stores.mailbox import (
+    MailboxHead,
+    ScanRequest,
+    ScanResult,
+)
 
 __all__ = [
     "ALICE",
@@ -37,6 +43,7 @@ __all__ = [
     "DEVICE",
     "SEQ",
     "FakeCommitter",
+    "FakeMailbox",
     "Frame",
     "Peer",
     "client_frame",
@@ -268,3 +275,45 @@ class FakeCommitter:
 
     async def stop(self) -> None:
         """See Committer."""
+
+
+class FakeMailbox:
+    """A mailbox store whose answers the test decides; `gate` holds answers back until it is set."""
+
+    def __init__(self) -> None:
+        self.head = MailboxHead(0, 0)
+        self.entries: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+        self.failure: BaseException | None = None
+        self.item_failure: QimError | None = None
+        self.pages: list[list[ScanRequest]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def write(self, user: int, offset: int, raw: bytes | None = None) -> bytes:
+        """Store one entry of `user` in tenant 0."""
+        stored = raw or entry(offset, b"body of %d" % offset)
+        self.entries.setdefault((0, user), []).append((SEQ + offset, stored))
+        return stored
+
+    async def heads(self, scans: Sequence[ScanRequest]) -> list[MailboxHead | QimError]:
+        """See MailboxStore."""
+        await self._answer(scans)
+        return [self.item_failure or self.head for _ in scans]
+
+    async def range_scan(self, scans: Sequence[ScanRequest]) -> list[ScanResult | QimError]:
+        """See MailboxStore; cuts at max_items without knowing of groups."""
+        await self._answer(scans)
+        return [self.item_failure or self._scan(scan) for scan in scans]
+
+    async def _answer(self, scans: Sequence[ScanRequest]) -> None:
+        self.pages.append(list(scans))
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def _scan(self, scan: ScanRequest) -> ScanResult:
+        mine = self.entries.get((scan.tenant, scan.user), [])
+        found = [item for item in mine if scan.after_seq < item[0] <= scan.up_to_seq]
+        page, more = found[: scan.max_items], len(found) > scan.max_items
+        covered = page[-1][0] if more else scan.up_to_seq
+        return ScanResult([raw for _, raw in page], covered, more, 0)
