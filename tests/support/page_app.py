@@ -147,6 +147,7 @@ class Worker:
             tp.partition: sum(1 for _ in self.app.page_writer.scan(self.seen, tp.partition))
             for tp in partitions
         }
+        say("loop", module=type(asyncio.get_running_loop()).__module__)
         say("start", offsets={tp.partition: o for tp, o in starts.items()}, rows=rows)
         await asyncio.sleep(self.options.late_start_s)
         self.count_places()
