@@ -36,5 +36,6 @@ docs: setup
 	$(BIN)/qim settings --write docs/settings.md
 
 bench: setup
+	@mkdir -p bench-results
 	$(BIN)/qim bench ladder --json bench-results/ladder.json
 	$(BIN)/qim bench offline --messages 2000 --json bench-results/offline.json
