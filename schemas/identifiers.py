@@ -8,6 +8,7 @@ inside hot loops the plain value is passed on. Every encoding here is frozen in 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, Self
 
 from blake3 import blake3
@@ -197,11 +198,17 @@ def _user_key(tenant: int, user: int) -> bytes:
     return tenant.to_bytes(16, "big") + user.to_bytes(8, "big")
 
 
+# Pure functions of ids that come back with every message of the same people; the bound keeps a few MB at most.
+_remember = lru_cache(maxsize=1 << 16)
+
+
+@_remember
 def lane_of(tenant: int, user: int) -> int:
     """Lane = blake3(tenant_be16 || user_be8)[0] & 63; independent of the shard count (LANE-02)."""
     return blake3(_user_key(tenant, user)).digest(1)[0] & (LANE_COUNT - 1)
 
 
+@_remember
 def virtual_bucket(tenant: int, user: int) -> int:
     """Stable bucket 0..65535 of a user; a shard split moves buckets, never rehashes users (SPLIT-04)."""
     return int.from_bytes(blake3(_USER_BUCKET_DOMAIN + _user_key(tenant, user)).digest(2), "big")
@@ -221,12 +228,14 @@ def shard_of(tenant: int, user: int, shard_count: int) -> int:
     return virtual_bucket(tenant, user) & (shard_count - 1)
 
 
+@_remember
 def commit_bucket(tenant: int, conversation_id: bytes) -> int:
     """Commit bucket 0..255 of a conversation (COM-22)."""
     digest = blake3(_COMMIT_BUCKET_DOMAIN + tenant.to_bytes(16, "big") + conversation_id).digest(1)
     return digest[0] & (COMMIT_BUCKET_COUNT - 1)
 
 
+@_remember
 def direct_conversation_id(tenant: int, user_a: int, user_b: int) -> ConversationId:
     """The conversation of two users, the same whoever asks first; a user may write to themself."""
     low, high = (user_a, user_b) if user_a <= user_b else (user_b, user_a)

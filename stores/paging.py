@@ -48,6 +48,7 @@ def page_counters() -> dict[str, dict[str, int]]:
 class PagedStage(Generic[Item]):
     """One task that hands queued items, in order, to `process` a page at a time, one page in flight.
 
+    `max_records` counts items; `records_in` tells how many records an item stands for, for the counter only.
     `process` must deal with every failure it can name; an exception that leaves it ends the stage and is given to
     `on_failure`, because going on after an unknown outcome would be a guess.
     """
@@ -59,6 +60,7 @@ class PagedStage(Generic[Item]):
         *,
         max_records: int,
         min_interval_s: float = 0.0,
+        records_in: Callable[[Item], int] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.name = name
@@ -67,6 +69,7 @@ class PagedStage(Generic[Item]):
         self._max_records = max_records
         self._min_interval_s = min_interval_s
         self._on_failure = on_failure
+        self._records_in = records_in
         self._queue: deque[Item] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +120,9 @@ class PagedStage(Generic[Item]):
                     await asyncio.sleep(wait)
                 earliest = loop.time() + self._min_interval_s
                 page = [queue.popleft() for _ in range(min(len(queue), self._max_records))]
-                self.counter.add(len(page))
+                self.counter.add(
+                    len(page) if self._records_in is None else sum(map(self._records_in, page))
+                )
                 self._busy = True
                 await self._process(page)
                 self._busy = False

@@ -34,6 +34,7 @@ class MailboxAppender:
                 self._append,
                 max_records=_SHARDS_PER_CALL,
                 min_interval_s=page_interval_s,
+                records_in=lambda waiting: len(waiting.append.entries),
             )
             for _ in range(instances)
         ]

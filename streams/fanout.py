@@ -39,7 +39,11 @@ class Fanout:
         self._shard_count = shard_count
         self.failed: dict[TP, str] = {}
         self.stage = PagedStage[PagedEvent](
-            "fanout", self._process, max_records=_PAGES_MAX, min_interval_s=page_interval_s
+            "fanout",
+            self._process,
+            max_records=_PAGES_MAX,
+            min_interval_s=page_interval_s,
+            records_in=lambda event: len(event.value.records),
         )
 
     def start(self) -> None:
