@@ -16,7 +16,7 @@ up: setup
 	@$(BIN)/qim up --data .qim/up
 
 # ARGS goes to pytest: make test ARGS="tests/unit -x"
-test: setup style types
+test: setup style types topology-check
 	$(BIN)/pytest $(ARGS)
 
 style: setup
