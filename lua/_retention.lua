@@ -123,3 +123,9 @@ local function bucket_matches(bucket, day, offset)
   local top = try('ZREVRANGE', bucket, 0, 0, 'WITHSCORES')
   return not top.err and tonumber(top[2] or '') == offset
 end
+
+-- Whether the identity index lives at least as long as the newest active day. Reads only.
+local function identity_matches(user_key, state)
+  if not state.max or is_expired(state.max) then return true end
+  return call('EXPIRETIME', prefix .. 'mbseqbucket:' .. user_key) >= (state.max + retention_days + 1) * DAY_S
+end

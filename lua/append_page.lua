@@ -152,7 +152,7 @@ local function judge_user(user_key, at, count, plan)
   local meta = {}
   local gap = gap_after_promotion(state)
   if state.expired then
-    if try('ZCARD', prefix .. 'mbseqbucket:' .. user_key).err then return 'wrong_type', 'mbseqbucket' end
+    if type(try('ZCARD', prefix .. 'mbseqbucket:' .. user_key)) == 'table' then return 'wrong_type', 'mbseqbucket' end
     plan_promotion(user_key, state, plan, meta)
   end
   local days, by_day, placed = {}, {}, {}

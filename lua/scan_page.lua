@@ -70,10 +70,7 @@ local function read_days(user_key, state, low, high, limit, max_bytes, days)
       end
     end
   end
-  if state.max and not is_expired(state.max)
-    and call('EXPIRETIME', prefix .. 'mbseqbucket:' .. user_key) < tonumber(expiry_of(state.max)) then
-    return nil, 'corrupt', 'identity index ' .. user_key
-  end
+  if not identity_matches(user_key, state) then return nil, 'corrupt', 'identity index ' .. user_key end
   return count
 end
 

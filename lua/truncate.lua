@@ -21,6 +21,7 @@ for day, proof in pairs(state.days) do
     return { 'corrupt', 'bucket ' .. bucket_of(user_key, day) }
   end
 end
+if not identity_matches(user_key, state) then return { 'corrupt', 'identity index ' .. user_key } end
 if state.trim and state.trim >= seq then return 1 end
 
 local meta, index = prefix .. 'mbmeta:' .. user_key, prefix .. 'mbdays:' .. user_key

@@ -88,11 +88,10 @@ class MemoryMessageStore:
 
     def _living(self, key: _CommitKey) -> _Commit | None:
         commit = self._commits.get(key)
-        if commit is not None and commit.ends_at_ms is not None:
-            if commit.ends_at_ms <= self._now_ms():
-                del self._commits[key]
-                return None
-        return commit
+        if commit is None or commit.ends_at_ms is None or commit.ends_at_ms > self._now_ms():
+            return commit
+        del self._commits[key]
+        return None
 
     def _put_record(self, commit: _Commit) -> None:
         conversation = (commit.request.tenant, commit.request.conversation_id)
