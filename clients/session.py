@@ -250,10 +250,12 @@ class DeviceSession:
         self._liveness.ping_in(now_s, pong["next_ping_interval_ms"])
         if not self.is_online:
             return
-        for message in self.pending.take_overdue():
+        overdue = self.pending.take_overdue()
+        for message in overdue:
             self._transmit(message, now_s)
         if pong["lane_watermark"] > self.timeline.cursor_seq:
-            self._mailbox.hint(now_s, at_once=True)
+            # After a retry its ACK has the first word; the mailbox settles the message if that is lost too.
+            self._mailbox.hint(now_s, at_once=not overdue)
             self._pull_what_is_due(now_s)
 
     def _on_auth_ok(self, _request_id: int, ok: AuthOk, now_s: float) -> None:

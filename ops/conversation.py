@@ -6,7 +6,7 @@ does not come out as written raises `Mismatch` with the reason; nothing is repai
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -192,6 +192,7 @@ class _Script:
         missed = [b"Then let us meet at nine.", b"In front of the station.", b"Bring the map."]
         for body in missed:
             await self._say(self.alice, body, to=BOB)
+        await self._stored(BOB, missed)
         before = len(self.bob.order)
         begun_s = await self._log_in(self.bob)
         for body in missed:
@@ -200,8 +201,22 @@ class _Script:
         if [body for body in came if not self.bob.seen[body].own] != missed:
             raise Mismatch("bob/phone: the login barrier did not bring exactly the missed messages")
 
+    async def _stored(self, user: int, bodies: Iterable[bytes]) -> None:
+        """Return when a user's mailbox shows `bodies`; another device of theirs looks, and leaves again.
+
+        A device that came at once would be some milliseconds ahead of the watermark and get the rest by push.
+        """
+        looker = self._device("looker", user, b"looker")
+        self._devices.remove(looker)
+        try:
+            await looker.client.connect(_STEP_S)
+            await looker.until(lambda: set(looker.seen) >= set(bodies), "the stored messages")
+        finally:
+            await looker.client.close()
+
     async def _second_device(self) -> None:
         """Alice's laptop has never been online: it pulls the whole conversation, her own messages included (EVT-11)."""
+        await self._stored(ALICE, self._sent)
         begun_s = await self._log_in(self.laptop)
         for body in self._sent:
             await self._hears(self.laptop, body, pushed=False, since_s=begun_s)

@@ -329,6 +329,8 @@ def test_pong_of_the_probe_pulls_the_mailbox_which_settles_the_message(
     world.hold_commits = True
     message = say(alice, b"hello")
     world.wait(3.1)
+    assert (message.settled, message.attempts) == (False, 2)
+    world.wait(1.0)
     assert message.coordinates is not None
     assert message.coordinates.found_by is FoundBy.MAILBOX
     assert message.coordinates.message_id == world.commits[message.client_message_id].message_id
