@@ -10,7 +10,6 @@ from typing import Any
 from faust.types import TP
 from faust.types.web import Request, Response
 from faust.web import View
-from streams.topology import node
 
 from schemas.config import Settings
 from schemas.topics import (
@@ -31,6 +30,7 @@ from streams.fanout import Fanout
 from streams.leases import LeaseKeeper
 from streams.materializer import Materializer
 from streams.push import PushWriter
+from streams.topology import node
 from tables.progress import ProgressTable
 from tables.watermarks import WatermarksTable, merge_rows
 
@@ -91,7 +91,7 @@ app.drain_shards = drain
 app.ready_checks += [fanout.not_ready, materializer.not_ready]
 
 
-@node(writes=[dispatch_topic(settings.app_id)])  # type: ignore[untyped-decorator]
+@node(writes=[dispatch_topic(settings.app_id)])
 @app.agent(outbox, name="fanout")
 async def fanout_agent(stream: Any) -> None:
     """FanoutCoordinator."""
@@ -99,7 +99,7 @@ async def fanout_agent(stream: Any) -> None:
         fanout.put(event)
 
 
-@node(writes=[push_topic(settings.app_id)], tables=[PROGRESS_TABLE, WATERMARKS_TABLE])  # type: ignore[untyped-decorator]
+@node(writes=[push_topic(settings.app_id)], tables=[PROGRESS_TABLE, WATERMARKS_TABLE])
 @app.agent(dispatch, name="materializer")
 async def materializer_agent(stream: Any) -> None:
     """MailboxMaterializer."""

@@ -33,7 +33,9 @@ class LaneLedger:
             raise Bug(f"{len(starts)} lanes")
         self._starts = tuple(starts)
         self._seen = min(starts)
-        self._open: dict[int, deque[list[int]]] = {}  # lane -> [offset, unfinished chunks], ascending
+        self._open: dict[int, deque[list[int]]] = (
+            {}
+        )  # lane -> [offset, unfinished chunks], ascending
 
     @property
     def next_offset(self) -> int:

@@ -7,9 +7,11 @@ It knows nothing of the system (Jepsen style).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from clients.client import Client
@@ -49,6 +51,7 @@ class Traffic:
         host, port = stack.addresses["gateway-0"].split(":")
         self._address = (host, int(port))
         self._stack = stack
+        self._numbers = itertools.count()
         self.pairs = [
             (self._person(first_user + 2 * i, 2), self._person(first_user + 2 * i + 1, 1))
             for i in range(pairs)
@@ -89,8 +92,9 @@ class Traffic:
         damage = asyncio.create_task(during()) if during is not None else None
         loop = asyncio.get_running_loop()
         start = loop.time()
-        for number in range(int(rate_per_s * seconds)):
-            await asyncio.sleep(max(0.0, start + number / rate_per_s - loop.time()))
+        for due in range(int(rate_per_s * seconds)):
+            await asyncio.sleep(max(0.0, start + due / rate_per_s - loop.time()))
+            number = next(self._numbers)
             one, two = self.pairs[number % len(self.pairs)]
             sender, peer = (one, two) if number // len(self.pairs) % 2 == 0 else (two, one)
             body = b"%d:%d" % (sender.user, number)
@@ -109,10 +113,6 @@ class Traffic:
 
     async def judge(self) -> dict[str, int]:
         """Wait until every device shows what was acknowledged, then count what is wrong; all zero is right."""
-        expected = {
-            direct_conversation_id(_TENANT, one.user, two.user): [*one.sent, *two.sent]
-            for one, two in self.pairs
-        }
 
         def shown(device: Client) -> int:
             return len(device.timeline.entries)
@@ -129,16 +129,13 @@ class Traffic:
                     device.pull()
             return all(shown(device) >= wanted[id(device)] for device in self.devices)
 
-        try:
+        with suppress(AssertionError):  # the counts below say what is missing
             await self._until(complete)
-        except AssertionError:
-            pass  # the counts below say what is missing
         counts: Counter[str] = Counter(lost=0, duplicated=0, reordered=0, misdelivered=0, refused=0)
         for one, two in self.pairs:
             conversation = direct_conversation_id(_TENANT, one.user, two.user)
             for device in (*one.devices, *two.devices):
                 counts += _judge_device(device, conversation, one, two)
-        assert set(expected)  # somebody talked
         return {
             name: counts[name]
             for name in ("lost", "duplicated", "reordered", "misdelivered", "refused")
