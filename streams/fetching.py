@@ -77,9 +77,9 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         if self._consumer is not None:
             await self._consumer.stop()
 
-    async def crash(self, reason: BaseException) -> None:
+    async def crash(self, exc: BaseException) -> None:
         """Take the worker down with the reason."""
-        await Service.crash(self, reason)
+        await Service.crash(self, exc)
 
     def _stopped_set(self) -> None:
         self._stopped.set()
@@ -240,7 +240,7 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
             self._state(tp).highwater = None
         self.resume(wanted)
         try:
-            while any(self._state(tp).highwater is None for tp in wanted):
+            while any(self._state(tp).highwater is None for tp in wanted):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S)
         finally:
             self.pause(wanted)
