@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,9 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
         yield running
 
 
-async def _under_load(stack: Stack, damage: Callable[[], Awaitable[None]]) -> dict[str, int]:
+async def _under_load(
+    stack: Stack, damage: Callable[[], Coroutine[None, None, None]]
+) -> dict[str, int]:
     traffic = Traffic(stack, _PAIRS)
     await traffic.connect()
     try:

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -86,7 +86,10 @@ class Traffic:
         await asyncio.gather(*(device.close() for device in self.devices))
 
     async def run(
-        self, rate_per_s: int, seconds: float, during: Callable[[], Awaitable[None]] | None = None
+        self,
+        rate_per_s: int,
+        seconds: float,
+        during: Callable[[], Coroutine[None, None, None]] | None = None,
     ) -> None:
         """Send at a steady rate while `during` does its damage; then wait until every message has its fate."""
         damage = asyncio.create_task(during()) if during is not None else None
@@ -162,5 +165,5 @@ def _judge_device(device: Client, conversation: bytes, one: Person, two: Person)
                 counts["lost"] += 1
         sent_order = {body: at for at, (body, _) in enumerate(person.sent)}
         places = [sent_order[body] for body in order[person.user]]
-        counts["reordered"] += sum(a > b for a, b in zip(places, places[1:], strict=False))
+        counts["reordered"] += sum(a > b for a, b in itertools.pairwise(places))
     return counts
