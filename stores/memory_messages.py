@@ -53,6 +53,10 @@ class MemoryMessageStore:
         self._windows: dict[tuple[int, int], int] = {}
         self._writers: dict[tuple[int, int], tuple[str, int]] = {}
 
+    def ends_at_ms(self, tenant: int, sender: int, client_message_id: bytes) -> int | None:
+        """When a commit is forgotten, None for never."""
+        return self._commits[tenant, sender, client_message_id].ends_at_ms
+
     async def reserve_and_record(
         self, page: Sequence[ReserveRequest]
     ) -> list[ReserveResult | QimError]:

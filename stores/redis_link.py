@@ -22,7 +22,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+)
 
 from lua import Script
 from schemas.errors import StoreFault, StoreUnknownOutcome
@@ -32,7 +39,8 @@ __all__ = ["RedisLink", "redacted", "redacted_url"]
 _LOG: Final = logging.getLogger(__name__)
 # Answers that Redis gives instead of running the command. All page scripts open with `#!lua`, so that a lack of memory is
 # found before their first write.
-_REFUSED: Final = ("CLUSTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM", "OOM", "WRONGPASS")
+_REFUSALS: Final = (OutOfMemoryError, NoPermissionError, AuthenticationError)
+_REFUSED: Final = ("MISCONF",)  # redis-py has no class for it
 _DETAIL_LIMIT: Final = 300
 
 
@@ -97,7 +105,7 @@ class RedisLink:
             except NoScriptError:
                 self._idle.append(link)
                 raise
-            except ResponseError as error:
+            except (ResponseError, AuthenticationError) as error:
                 self._idle.append(link)
                 raise self._answered(error) from error
             except (RedisError, OSError, TimeoutError) as error:
@@ -117,10 +125,10 @@ class RedisLink:
         for connection in (link, *idle):
             await connection.disconnect(nowait=True)
 
-    def _answered(self, error: ResponseError) -> StoreFault | StoreUnknownOutcome:
+    def _answered(self, error: RedisError) -> StoreFault | StoreUnknownOutcome:
         text = redacted(error)
         _LOG.error("%s: %s", self.name, text)
-        if text.startswith(_REFUSED):
+        if isinstance(error, _REFUSALS) or text.startswith(_REFUSED):
             return StoreFault(f"{self.name}: {text}")
         # A script that failed half way is a defect of ours; what it wrote before is not known here.
         return StoreUnknownOutcome(f"{self.name}: {text}")

@@ -36,6 +36,8 @@ __all__ = [
     "MailboxHarness",
     "MailboxSuite",
     "member",
+    "offsets",
+    "scan_of",
     "seq_of",
 ]
 

@@ -115,3 +115,13 @@ class RedisHarness(MailboxHarness):
 
     async def end_lease(self, shard: int) -> None:
         await self.run(self.links[shard % len(self.links)], "DEL", f"shardlease:{shard}")
+
+    async def evalsha_calls(self) -> int:
+        """Scripts run so far on all instances."""
+        total = 0
+        for link in self.links:
+            info: bytes = await link.command("INFO", "commandstats")
+            for line in info.decode().splitlines():
+                if line.startswith("cmdstat_evalsha:"):
+                    total += int(line.split("calls=")[1].split(",")[0])
+        return total

@@ -2,11 +2,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from schemas.errors import Bug
+from schemas.watermarks import pack_uniform
 from stores.leases import RedisShardLeases
-from stores.mailbox import MailboxStore
+from stores.mailbox import MailboxDirty, MailboxStore, ScanResult
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
-from tests.support.mailbox_suite import MailboxSuite
+from tests.support.mailbox_suite import (
+    Damage,
+    Mailbox,
+    MailboxSuite,
+    member,
+    offsets,
+    scan_of,
+    seq_of,
+)
 from tests.support.redis_harness import RedisHarness
 from tests.support.servers import RedisUrls
 
@@ -22,3 +32,234 @@ async def harness(redis_urls: RedisUrls, app_id: str) -> AsyncIterator[RedisHarn
 
 class TestRedisMailbox(MailboxSuite):
     """The Redis backend, on two instances, passes the shared suite."""
+
+
+FAMILIES = ("shardlease:0", "wm:0", "mbmeta:{0:7}:e1", "mbdays:{0:7}:e1", "mbseqbucket:{0:7}:e1")
+
+
+@pytest.mark.contract(
+    "MBX-10", "MBX-11", "MBX-12", "MBX-13", "MBX-14", "MBX-15", "MBX-20", "MBX-21", "MBX-43"
+)
+async def test_keys_hold_what_the_contract_says(harness: RedisHarness) -> None:
+    mailbox, link, key, day = Mailbox(harness), harness.links[0], "{0:7}:e1", harness.day(-2)
+    await mailbox.fill(5, 9, day=-2)
+    expiry = (day + 8) * 86_400
+    assert await harness.run(link, "ZRANGE", f"mailbox:{key}:{day}", 0, -1, "WITHSCORES") == [
+        member(seq_of(5)),
+        b"5",
+        member(seq_of(9)),
+        b"9",
+    ]
+    assert await harness.run(link, "EXPIRETIME", f"mailbox:{key}:{day}") == expiry
+    flat = await harness.run(link, "HGETALL", f"mbmeta:{key}")
+    assert dict(zip(flat[::2], flat[1::2], strict=True)) == {
+        b"retention_format_version": b"4",
+        b"active_day_count": b"1",
+        b"min_day": str(day).encode(),
+        b"max_day": str(day).encode(),
+        f"day:{day}".encode(): f"{seq_of(9):016x}:{expiry}".encode(),
+    }
+    index = await harness.run(link, "ZRANGE", f"mbdays:{key}", 0, -1, "WITHSCORES")
+    assert index == [str(day).encode(), str(expiry).encode()]
+    identity = await harness.run(link, "ZRANGE", f"mbseqbucket:{key}", 0, -1, "WITHSCORES")
+    assert identity[::2] == [f"{seq_of(o):016x}".encode() for o in (5, 9)]
+    assert set(identity[1::2]) == {str(expiry).encode()}
+    assert await harness.run(link, "EXPIRETIME", f"mbseqbucket:{key}") == expiry
+    assert await harness.run(link, "EXPIRETIME", f"mbmeta:{key}") == -1
+    flat = await harness.run(link, "HGETALL", "wm:0")
+    assert dict(zip(flat[::2], flat[1::2], strict=True)) == {
+        b"wm_layout": b"packed-v2",
+        b"wm_epoch": b"1",
+        b"wm_blob": pack_uniform(9),
+    }
+
+
+@pytest.mark.contract("MBX-21")
+async def test_rewriting_a_day_never_extends_its_retention(harness: RedisHarness) -> None:
+    mailbox, link = Mailbox(harness), harness.links[0]
+    await mailbox.fill(1, day=-3)
+    await mailbox.fill(2)
+    key = f"mailbox:{{0:7}}:e1:{harness.day(-3)}"
+    before = await harness.run(link, "EXPIRETIME", key)
+    await mailbox.fill(3, 4, day=-3)
+    assert await harness.run(link, "EXPIRETIME", key) == before == (harness.day(-3) + 8) * 86_400
+
+
+@pytest.mark.contract("MBX-22", "MBX-24")
+async def test_retention_comes_from_its_one_constant_and_a_change_fails_closed(
+    harness: RedisHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = Mailbox(harness)
+    monkeypatch.setattr("stores.redis_mailbox.MAILBOX_RETENTION_DAYS", 3)
+    await mailbox.fill(1)
+    key = f"mailbox:{{0:7}}:e1:{harness.day(0)}"
+    assert await harness.run(harness.links[0], "EXPIRETIME", key) == (harness.day(0) + 4) * 86_400
+    monkeypatch.undo()
+    before = await harness.snapshot()
+    assert (await mailbox.append(mailbox.entry(2))).code == "corrupt"
+    assert isinstance(await mailbox.scan_any(), MailboxDirty)
+    assert await harness.snapshot() == before
+
+
+@pytest.mark.contract("GATE-17", "MBX-63", "MBX-64")
+@pytest.mark.parametrize("key", [*FAMILIES, "mailbox"])
+@pytest.mark.parametrize("filled", [False, True])
+async def test_gate_17_a_key_of_another_type_refuses_the_section_without_a_write(
+    harness: RedisHarness, key: str, *, filled: bool
+) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.lease()
+    if filled:
+        await mailbox.fill(1)
+    name = f"mailbox:{{0:7}}:e1:{harness.day(0)}" if key == "mailbox" else key
+    await harness.run(harness.links[0], "DEL", name)
+    await harness.run(harness.links[0], "SET", name, "text")
+    before = await harness.snapshot()
+    for entries in ([mailbox.entry(2)], [mailbox.entry(2), mailbox.entry(3)]):
+        outcome = await mailbox.append(mailbox.entry(2, user=8), *entries)
+        assert outcome.code in {"wrong_type", "corrupt"}
+        assert await harness.snapshot() == before
+
+
+@pytest.mark.contract("GATE-17", "MBX-42")
+async def test_gate_17_a_promotion_beside_a_wrong_key_writes_nothing(harness: RedisHarness) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.fill(1)
+    await harness.age(30)
+    key = "mbseqbucket:{0:7}:e1"
+    await harness.run(harness.links[0], "DEL", key)
+    await harness.run(harness.links[0], "SET", key, "text")
+    before = await harness.snapshot()
+    for day in (30, 0):  # a living day, and one that has expired as well
+        assert (await mailbox.append(mailbox.entry(9, day=day))).code == "wrong_type"
+    assert await harness.snapshot() == before
+
+
+@pytest.mark.contract("MBX-40", "MBX-42", "MBX-43")
+async def test_a_promotion_clears_exactly_the_expired_proofs(harness: RedisHarness) -> None:
+    mailbox, link, key = Mailbox(harness), harness.links[0], "{0:7}:e1"
+    await mailbox.fill(1, 2, day=-1)
+    await mailbox.fill(3, day=0)
+    await harness.age(7)
+    before = await harness.snapshot()
+    await mailbox.scan(seq_of(2))
+    assert await harness.snapshot() == before  # reading promotes nothing
+    await mailbox.fill(4, day=7)
+    meta = await harness.run(link, "HGETALL", f"mbmeta:{key}")
+    fields = dict(zip(meta[::2], meta[1::2], strict=True))
+    days = [harness.day(0), harness.day(7)]
+    assert fields[b"expired_gap_boundary"] == f"{seq_of(2):016x}".encode()
+    assert b"user_trim_seq" not in fields
+    assert [fields[b"active_day_count"], fields[b"min_day"], fields[b"max_day"]] == [
+        str(value).encode() for value in (2, *days)
+    ]
+    assert await harness.run(link, "ZRANGE", f"mbdays:{key}", 0, -1) == [
+        str(d).encode() for d in days
+    ]
+    identity = await harness.run(link, "ZRANGE", f"mbseqbucket:{key}", 0, -1)
+    assert identity == [f"{seq_of(o):016x}".encode() for o in (3, 4)]
+
+
+@pytest.mark.contract("WM-20", "WM-21", "REG-20", "GATE-17")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"wm_layout": "packed-v3"},
+        {"wm_layout": "packed-v1"},
+        {"wm_blob": b"\x01" * 20},
+        {"wm_blob": b""},
+        {"wm_blob": b"\x02" + bytes(18)},
+        {"wm_epoch": "one"},
+        {"lane_0": "5"},
+    ],
+    ids=[
+        "layout",
+        "v1 of 19 bytes",
+        "length",
+        "empty",
+        "presence",
+        "epoch",
+        "mixed with old fields",
+    ],
+)
+async def test_reg_20_a_damaged_w_is_never_overwritten(
+    harness: RedisHarness, fields: dict[str, str | bytes]
+) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.fill(1)
+    for name, value in fields.items():
+        await harness.run(harness.links[0], "HSET", "wm:0", name, value)
+    before = await harness.snapshot()
+    assert (await mailbox.append(mailbox.entry(2))).code == "corrupt"
+    assert await harness.snapshot() == before
+
+
+@pytest.mark.contract("WM-22", "CON-11")
+async def test_a_v1_blob_is_read_and_replaced_by_v2(harness: RedisHarness) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.lease()
+    mailbox.w = pack_uniform(4) * 64
+    wm = ("wm_layout", "packed-v1", "wm_epoch", 1, "wm_blob", mailbox.w)
+    await harness.run(harness.links[0], "HSET", "wm:0", *wm)
+    await mailbox.fill(5)
+    stored = await harness.store.watermark(0)
+    assert stored is not None
+    assert (stored.layout, stored.blob) == ("packed-v2", pack_uniform(5))
+
+
+@pytest.mark.contract("GATE-17", "MBX-33")
+async def test_a_damaged_watermark_is_not_read_as_none(harness: RedisHarness) -> None:
+    await harness.run(harness.links[0], "HSET", "wm:0", "wm_epoch", 1)
+    with pytest.raises(MailboxDirty):
+        await harness.store.watermark(0)
+
+
+@pytest.mark.contract("REDIS-07", "MBX-30")
+async def test_a_page_is_one_evalsha_an_instance(harness: RedisHarness) -> None:
+    shards = [Mailbox(harness, shard) for shard in range(6)]
+    for mailbox in shards:
+        await mailbox.lease()
+    pages = [m.section([m.entry(o, user=100 + m.shard + o) for o in range(50)]) for m in shards]
+    await harness.store.append_page([])
+    before = await harness.evalsha_calls()
+    outcomes = await harness.store.append_page(pages)
+    assert [outcome.code for outcome in outcomes] == ["ok"] * 6
+    assert await harness.evalsha_calls() - before == 2
+    scans = [scan_of(user=100 + m.shard, shard=m.shard) for m in shards]
+    assert all(isinstance(found, ScanResult) for found in await harness.store.range_scan(scans))
+    assert await harness.evalsha_calls() - before == 4
+
+
+@pytest.mark.contract("REG-48", "MBX-62")
+async def test_reg_48_refusals_are_logged_with_their_cause(
+    harness: RedisHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.fill(1, 2)
+    await harness.damage(Damage.PROOF_WRONG, 7, harness.day(0))
+    await mailbox.append(mailbox.entry(3))
+    await mailbox.scan_any()
+    causes = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [cause.split(":")[0] for cause in causes] == ["append refused", "mailbox damaged"]
+    assert all("bucket" in cause for cause in causes)
+
+
+async def test_entries_that_contradict_themselves_are_a_bug_of_the_caller(
+    harness: RedisHarness,
+) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.lease()
+    entry = mailbox.entry(5)
+    for wrong in (entry._replace(log_offset=6), entry._replace(member=member(seq_of(6)))):
+        with pytest.raises(Bug):
+            await mailbox.append(wrong)
+
+
+async def test_one_user_may_get_more_entries_than_a_command_takes_arguments(
+    harness: RedisHarness,
+) -> None:
+    mailbox = Mailbox(harness)
+    for first in (0, 2500):  # a new mailbox, then one that is in use
+        await mailbox.fill(*range(first, first + 2500))
+    found = await mailbox.scan(max_items=10_000)
+    assert offsets(found) == list(range(5000))

@@ -1,0 +1,258 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from schemas.errors import StoreFault
+from stores.messages import CommitDamaged, MessageStore, ReserveRequest, ReserveResult
+from stores.redis_link import RedisLink
+from stores.redis_messages import RedisMessageStore, commit_key, conversation_key
+from tests.support.message_suite import MessageHarness, MessageSuite, mark_of, request_of
+from tests.support.servers import RedisUrls
+
+
+class RedisMessageHarness(MessageHarness):
+    def __init__(self, links: list[RedisLink], app_id: str) -> None:
+        self.links = links
+        self.prefix = f"{app_id}:"
+        self.store: MessageStore = RedisMessageStore(links, app_id)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def link(self, request: ReserveRequest) -> RedisLink:
+        return self.links[request.bucket % len(self.links)]
+
+    def commit(self, request: ReserveRequest) -> str:
+        key = commit_key(request.bucket, request.tenant, request.sender, request.client_message_id)
+        return f"{self.prefix}msgcommit:{key}"
+
+    def owner(self, request: ReserveRequest) -> str:
+        key = commit_key(request.bucket, request.tenant, request.sender, request.client_message_id)
+        return f"{self.prefix}cmidown:{key[7:]}"
+
+    def conversation(self, family: str, request: ReserveRequest) -> str:
+        key = conversation_key(request.bucket, request.tenant, request.conversation_id)
+        return f"{self.prefix}{family}:{key}"
+
+    async def expiry_ms(self, request: ReserveRequest) -> int | None:
+        found: int = await self.link(request).command("PEXPIRETIME", self.commit(request))
+        assert found != -2, "no commit"
+        return None if found == -1 else found
+
+    async def history(self, request: ReserveRequest) -> dict[int, bytes]:
+        key = self.conversation("msghistory", request)
+        flat = await self.link(request).command("ZRANGE", key, 0, -1, "WITHSCORES")
+        found = {int(score): record for record, score in zip(flat[::2], flat[1::2], strict=True)}
+        assert len(found) == len(flat) // 2
+        return found
+
+    async def pass_dedup_ttl(self, request: ReserveRequest) -> None:
+        for key in (self.commit(request), self.owner(request)):
+            assert await self.link(request).command("PEXPIREAT", key, self.now_ms() - 1) == 1
+
+    async def end_writer_lease(self, region: int, writer: int) -> None:
+        await self.links[0].command("DEL", f"{self.prefix}writer:{region}:{writer}")
+
+    async def snapshot(self) -> dict[bytes, tuple[bytes, int]]:
+        found = {}
+        for link in self.links:
+            for key in await link.command("KEYS", f"{self.prefix}*"):
+                expiry = await link.command("PEXPIRETIME", key)
+                found[key] = (await link.command("DUMP", key), expiry)
+        return found
+
+
+@pytest.fixture
+async def messages(redis_urls: RedisUrls, app_id: str) -> AsyncIterator[RedisMessageHarness]:
+    links = [RedisLink(url) for url in redis_urls.commit]
+    yield RedisMessageHarness(links, app_id)
+    for link in links:
+        await link.close()
+
+
+class TestRedisMessages(MessageSuite):
+    """The Redis backend, on two instances, passes the shared suite."""
+
+
+@pytest.mark.contract("COM-12", "REG-43", "DP-09", "REG-42")
+async def test_reg_43_a_committed_hash_is_rebuilt_as_a_listpack(
+    messages: RedisMessageHarness,
+) -> None:
+    request = request_of(messages.now_ms())
+    link, key = messages.link(request), messages.commit(request)
+    await messages.store.reserve_and_record([request])
+    assert await link.command("OBJECT", "ENCODING", key) == b"hashtable"  # a long outbox meta
+    await messages.store.mark_committed([mark_of(request)])
+    assert await link.command("OBJECT", "ENCODING", key) == b"listpack"
+    flat = await link.command("HGETALL", key)
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    ids = request.message_id + request.last_activity_id + request.trace_id + request.conversation_id
+    assert fields == {
+        b"s": b"C",
+        b"i": request.identity,
+        b"q": b"1",
+        b"t": str(request.committed_at_ms).encode(),
+        b"k": ids,
+        b"o": b"3:70",
+    }
+    assert max(len(value) for value in fields.values()) <= 64
+
+
+@pytest.mark.contract("COM-22", "COM-11", "COM-14")
+async def test_keys_carry_the_bucket_tag_and_the_owner_ends_with_the_commit(
+    messages: RedisMessageHarness,
+) -> None:
+    request = request_of(messages.now_ms(), conversation=7)
+    await messages.store.reserve_and_record([request])
+    assert sorted(await messages.snapshot()) == sorted(
+        f"{messages.prefix}{name}".encode()
+        for name in (
+            f"cmidown:0:5:{1:032x}",
+            f"msgcommit:{{b007}}:0:5:{1:032x}",
+            f"msgcseq:{{b007}}:0:{7:032x}",
+            f"msghistory:{{b007}}:0:{7:032x}",
+            "msgrecovery",
+        )
+    )
+    await messages.store.mark_committed([mark_of(request)])
+    owner = await messages.link(request).command("PEXPIRETIME", messages.owner(request))
+    assert owner == await messages.expiry_ms(request) == request.committed_at_ms + 7_200_000
+    assert f"{messages.prefix}msgrecovery".encode() not in await messages.snapshot()
+
+
+@pytest.mark.contract("COM-06", "REG-29", "HIST-12")
+async def test_a_sequence_that_went_back_is_refused(messages: RedisMessageHarness) -> None:
+    request = request_of(messages.now_ms())
+    link = messages.link(request)
+    await messages.store.reserve_and_record([request, request_of(messages.now_ms(), 2)])
+    await link.command("SET", messages.conversation("msgcseq", request), 1)
+    before = await messages.snapshot()
+    (refused,) = await messages.store.reserve_and_record([request_of(messages.now_ms(), 3)])
+    assert isinstance(refused, CommitDamaged)
+    assert await messages.snapshot() == before
+
+
+@pytest.mark.contract("HIST-12", "COM-20")
+async def test_another_record_under_the_same_sequence_is_an_error(
+    messages: RedisMessageHarness,
+) -> None:
+    request = request_of(messages.now_ms())
+    await messages.store.reserve_only([request])
+    history = messages.conversation("msghistory", request)
+    await messages.link(request).command("ZADD", history, 1, b"another record")
+    before = await messages.snapshot()
+    (refused,) = await messages.store.reserve_and_record([request])
+    assert isinstance(refused, CommitDamaged)
+    assert await messages.store.stale_intents(1, messages.now_ms(), 10) == []
+    assert await messages.snapshot() == before
+
+
+@pytest.mark.contract("HIST-12", "COM-20")
+async def test_the_same_record_under_the_same_sequence_is_a_no_op(
+    messages: RedisMessageHarness,
+) -> None:
+    request = request_of(messages.now_ms())
+    await messages.store.reserve_only([request])
+    record = request.record_head + (1).to_bytes(8, "big") + request.record_tail
+    await messages.link(request).command(
+        "ZADD", messages.conversation("msghistory", request), 1, record
+    )
+    (existing,) = await messages.store.reserve_and_record([request])
+    assert isinstance(existing, ReserveResult)
+    assert (existing.state, existing.record) == ("D", record)
+
+
+@pytest.mark.contract("COM-06", "COM-20", "REG-48")
+@pytest.mark.parametrize(
+    ("family", "command", "args"),
+    [
+        ("msgcommit", "SET", ("text",)),
+        ("cmidown", "RPUSH", ("list",)),
+        ("msgcseq", "RPUSH", ("list",)),
+        ("msgcseq", "SET", ("not a number",)),
+        ("msgcseq", "SET", ("9007199254740991",)),
+        ("msghistory", "SET", ("text",)),
+        ("msgrecovery", "SET", ("text",)),
+    ],
+)
+async def test_reg_48_damage_refuses_a_request_without_a_write_and_is_logged(
+    messages: RedisMessageHarness,
+    caplog: pytest.LogCaptureFixture,
+    family: str,
+    command: str,
+    args: tuple[str, ...],
+) -> None:
+    request = request_of(messages.now_ms())
+    keys = {
+        "msgcommit": messages.commit(request),
+        "cmidown": messages.owner(request),
+        "msgrecovery": f"{messages.prefix}msgrecovery",
+    }
+    key = keys.get(family) or messages.conversation(family, request)
+    await messages.link(request).command(command, key, *args)
+    before = await messages.snapshot()
+    other = request_of(messages.now_ms(), 2, conversation=2)
+    refused, healthy = await messages.store.reserve_and_record([request, other])
+    assert isinstance(refused, CommitDamaged)
+    assert isinstance(healthy, ReserveResult)
+    after = await messages.snapshot()
+    assert {name: value for name, value in after.items() if name in before} == before
+    # What is new belongs to the healthy request of the other instance.
+    assert not any(b"{b001}" in name for name in after.keys() - before.keys())
+    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert family in record.getMessage() or "wrong_type" in record.getMessage()
+
+
+@pytest.mark.contract("COM-20", "COM-10")
+async def test_a_lost_record_fails_the_retry_and_stays_in_the_recovery_index(
+    messages: RedisMessageHarness,
+) -> None:
+    request = request_of(messages.now_ms())
+    await messages.store.reserve_and_record([request])
+    await messages.link(request).command("DEL", messages.conversation("msghistory", request))
+    before = await messages.snapshot()
+    (refused,) = await messages.store.reserve_and_record([request])
+    assert isinstance(refused, CommitDamaged)
+    assert await messages.store.stale_intents(1, messages.now_ms(), 10) == []
+    assert await messages.snapshot() == before
+
+
+async def test_a_damaged_high_water_mark_gives_no_window(messages: RedisMessageHarness) -> None:
+    key = f"{messages.prefix}hlc:1:2"
+    await messages.links[0].command("SET", key, "damaged")
+    with pytest.raises(StoreFault):
+        await messages.store.claim_hlc_window(1, 2, 1000)
+    assert await messages.links[0].command("GET", key) == b"damaged"
+
+
+@pytest.mark.contract("REDIS-07", "REG-28")
+async def test_a_page_is_one_evalsha_an_instance(messages: RedisMessageHarness) -> None:
+    page = [request_of(messages.now_ms(), n, conversation=n) for n in range(1, 41)]
+    await messages.store.reserve_and_record(page[:2])  # loads the script
+
+    async def calls() -> int:
+        total = 0
+        for link in messages.links:
+            info = (await link.command("INFO", "commandstats")).decode()
+            (line,) = [line for line in info.splitlines() if line.startswith("cmdstat_evalsha:")]
+            total += int(line.split("calls=")[1].split(",")[0])
+        return total
+
+    before = await calls()
+    await messages.store.reserve_and_record(page)
+    assert await calls() - before == 2
+
+
+@pytest.mark.contract("COM-10", "SEQ-06")
+async def test_a_cancelled_call_leaves_a_usable_store(messages: RedisMessageHarness) -> None:
+    request = request_of(messages.now_ms())
+    task = asyncio.ensure_future(messages.store.reserve_and_record([request]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (result,) = await messages.store.reserve_and_record([request])
+    assert isinstance(result, ReserveResult)
+    assert result.conversation_seq == 1
