@@ -40,11 +40,15 @@ class _Metadata:
 
 
 class FakeKafkaProducer:
-    """A log in memory. `fail_next` lets one batch reach the log unacknowledged; `gate` holds acknowledgements back."""
+    """A log in memory. `fail_next` lets one batch reach the log unacknowledged; `gate` holds acknowledgements back.
+
+    `sent` is set by each batch.
+    """
 
     def __init__(self, batch_limit: int = 1 << 20, first_offset: int = 0) -> None:
         self.batches: list[tuple[str, int, list[Row]]] = []
         self.fail_next = False
+        self.sent = asyncio.Event()
         self.gate: asyncio.Event | None = None
         self._limit = batch_limit
         self._first = first_offset
@@ -57,6 +61,7 @@ class FakeKafkaProducer:
         offset = self._ends.get((topic, partition), self._first)
         self._ends[topic, partition] = offset + len(batch.rows)
         self.batches.append((topic, partition, batch.rows))
+        self.sent.set()
         failing, self.fail_next = self.fail_next, False
 
         async def acknowledge() -> _Metadata:
