@@ -32,7 +32,7 @@ class Sent(NamedTuple):
 class Arrival(NamedTuple):
     """One timeline entry of one client, in the order in which that client showed it.
 
-    `message` is its number in the run; `at_s` is when the client showed it.
+    `message` is its number in the run; `at_s` is when the client showed it, `pushed` whether by push or by pull.
     """
 
     client: int
@@ -40,6 +40,7 @@ class Arrival(NamedTuple):
     conversation_id: bytes
     conversation_seq: int
     at_s: float
+    pushed: bool = True
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Verdict:
     offered: int = 0
     acked: int = 0
     delivered: int = 0
+    pushed: int = 0
     duplicates: int = 0
     order_breaks: int = 0
     strangers: int = 0
@@ -68,7 +70,7 @@ def judge(sent: Sequence[Sent], arrivals: Iterable[Arrival]) -> Verdict:
     shown: set[tuple[int, int]] = set()
     delivered: set[int] = set()
     highest: dict[tuple[int, bytes], int] = {}
-    for client, index, conversation_id, conversation_seq, at_s in arrivals:
+    for client, index, conversation_id, conversation_seq, at_s, pushed in arrivals:
         if (client, index) in shown:
             verdict.duplicates += 1
             continue
@@ -83,6 +85,7 @@ def judge(sent: Sequence[Sent], arrivals: Iterable[Arrival]) -> Verdict:
             highest[place] = conversation_seq
         if client == message.recipient:
             delivered.add(index)
+            verdict.pushed += pushed
             verdict.e2e_s.append(at_s - message.due_s)
         else:
             verdict.strangers += 1

@@ -42,6 +42,14 @@ def pids_of_listeners(ports: Iterable[int]) -> dict[int, int]:
 
 def _open_files(folder: Path) -> list[str]:
     try:
-        return [str(link.readlink()) for link in folder.iterdir()]
+        links = list(folder.iterdir())
     except OSError:  # gone meanwhile, or not ours
         return []
+    return [target for link in links if (target := _target(link)) is not None]
+
+
+def _target(link: Path) -> str | None:
+    try:
+        return str(link.readlink())
+    except OSError:  # closed meanwhile, as the folder that was just listed
+        return None

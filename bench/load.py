@@ -62,7 +62,7 @@ class Run:
 class _Peer:
     client: Client
     user: int
-    shown: list[tuple[float, Entry]] = field(default_factory=list)
+    shown: list[tuple[float, Entry, bool]] = field(default_factory=list)
 
 
 class PairLoad:
@@ -92,7 +92,7 @@ class PairLoad:
             if isinstance(event, EntriesShown):
                 at_s = now()
                 for entry in event.entries:
-                    shown.append((at_s, entry))
+                    shown.append((at_s, entry, event.pushed))
                     if entry.client_message_id is None:
                         self._received += 1
             elif isinstance(event, Committed):
@@ -165,13 +165,12 @@ class PairLoad:
         ]
         arrivals: list[Arrival] = []
         for number, peer in enumerate(self._peers):
-            for at_s, entry in peer.shown:
+            for at_s, entry, pushed in peer.shown:
                 body = entry.decode()["event"]["body"]
                 index = None if body is None else index_in(run.nonce, body)
                 if index is not None:
-                    arrivals.append(
-                        Arrival(number, index, entry.conversation_id, entry.conversation_seq, at_s)
-                    )
+                    place = entry.conversation_id, entry.conversation_seq
+                    arrivals.append(Arrival(number, index, *place, at_s, pushed))
         return judge(sent, arrivals)
 
     def forget(self) -> None:

@@ -80,6 +80,7 @@ def build_report(
         "offered_per_s": round(offered / max(sending_s, config["seconds"]), 2),
         "delivered_share": round(verdict.delivered_share, 6),
         "acked_share": round(verdict.acked / offered, 6) if offered else 0.0,
+        "pushed_share": round(verdict.pushed / delivered, 6) if delivered else 0.0,
         "failed": run.failed,
         "duplicates": verdict.duplicates,
         "order_breaks": verdict.order_breaks,

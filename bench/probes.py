@@ -1,7 +1,7 @@
 """Figures of the servers: CPU, pages, Redis, the dispatch log. Each is a snapshot; a figure is the difference of two.
 
 The page counters come from the HTTP port of every worker and gateway: `GET /stats` answers JSON
-`{stage: {"pages": n, "records": m}}`, counted since the process began. A stage that several processes have is
+`{stage: {"pages": n, "records": m}}`, alone or under the key `pages`, counted since the process began. A stage that several processes have is
 added up; a process that was restarted between two snapshots counts from its start.
 """
 
@@ -22,7 +22,7 @@ from bench.target import Target, group_of
 from ops.procstat import read_stat
 from schemas.topics import dispatch_topic
 
-__all__ = ["Figures", "Snapshot", "compare", "describe", "http_json", "take_snapshot"]
+__all__ = ["Figures", "Snapshot", "compare", "describe", "http_json", "stages_in", "take_snapshot"]
 
 _TIMEOUT_S: Final = 5.0
 Stages = dict[str, dict[str, int]]
@@ -134,7 +134,16 @@ async def _read_stages(target: Target) -> list[Stages]:
 
 
 async def _stages_of(host: str, port: int) -> Stages:
-    return await http_json(host, port, "/stats")
+    return stages_in(await http_json(host, port, "/stats"))
+
+
+def stages_in(reply: Mapping[str, Any]) -> Stages:
+    """Return the page counters of a /stats reply; what else it tells is left out."""
+    return {
+        stage: counts
+        for stage, counts in reply.get("pages", reply).items()
+        if isinstance(counts, dict) and {"pages", "records"} <= counts.keys()
+    }
 
 
 async def http_json(host: str, port: int, path: str) -> dict[str, Any]:

@@ -36,12 +36,16 @@ class BenchConfig(TypedDict):
 
 
 class PairReport(TypedDict):
-    """One run of `qim bench pair`. Latencies count from when a message was due; CPU is of the measured window."""
+    """One run of `qim bench pair`. Latencies count from when a message was due; CPU is of the measured window.
+
+    `pushed_share` is how much of what was delivered came by push rather than by the pull that follows it.
+    """
 
     target_per_s: float
     offered_per_s: float
     delivered_share: float
     acked_share: float
+    pushed_share: float
     failed: int
     duplicates: int
     order_breaks: int
@@ -74,6 +78,7 @@ _NUMBERS: Final = (
     "offered_per_s",
     "delivered_share",
     "acked_share",
+    "pushed_share",
     "client_cpu_s",
     "window_s",
 )

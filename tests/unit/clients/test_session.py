@@ -355,8 +355,8 @@ def test_after_a_dead_path_the_mailbox_settles_the_message_and_nothing_is_sent_a
     assert alice.of_kind(Committed) == [Committed(message)]
 
 
-@pytest.mark.contract("GW-09")
-def test_silent_path_is_given_up_within_seven_seconds(world: World, alice: Line) -> None:
+@pytest.mark.contract("GW-09", "GATE-07")
+def test_gate_07_silent_path_is_given_up_within_seven_seconds(world: World, alice: Line) -> None:
     alice.cut = True
     say(alice, b"hello")
     world.wait(6.9)

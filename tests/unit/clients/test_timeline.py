@@ -5,38 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.timeline import CursorKind, Entry, Timeline
-from schemas.entry import EventType, decode_entry, encode_common, encode_entry_head
+from schemas.entry import EventType, decode_entry
 from schemas.errors import RecordError
+from tests.support.entries import entry_bytes
 
 ids16 = st.binary(min_size=16, max_size=16)
-
-
-def entry_bytes(
-    message: int = 1,
-    *,
-    seq: int = 5,
-    event_type: int = EventType.MESSAGE,
-    cmid: bytes | None = None,
-    conversation_id: bytes = b"c" * 16,
-    conversation_seq: int = 1,
-    event_id: bytes = b"event-id",
-    body: bytes | None = b"hello",
-) -> bytes:
-    head = encode_entry_head(seq, event_type, event_id, 3, 0, cmid)
-    return head + encode_common(
-        {
-            "conversation_seq": conversation_seq.to_bytes(8, "big"),
-            "message_id": message.to_bytes(16, "big"),
-            "conversation_id": conversation_id,
-            "sender_id": 2**62,
-            "created_at_ms": 1_700_000_000_000,
-            "message_type": 1,
-            "custom_type": "",
-            "reply_to": None,
-            "visibility_floor_conversation_seq": None,
-            "body": body,
-        }
-    )
 
 
 @given(

@@ -1,0 +1,207 @@
+"""The generator and its command line, against the gateway's protocol core on a real loopback port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bench.cli import parse
+from bench.load import LoadOptions, PairLoad
+from bench.offline import findings
+from bench.payload import body_of
+from bench.target import attached
+from clients.timeline import Entry
+from gateway.ports import CommitRequest, CommittedMessage
+from ops.plan import StackOptions, load_or_create
+from schemas.errors import StartRefused
+from tests.support.entries import entry_bytes
+from tests.support.gateway_pair import World
+from tests.support.tcp_gateway import TcpGateway
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def gateway(world: World) -> AsyncIterator[TcpGateway]:
+    async with TcpGateway(world).serving() as gateway:
+        yield gateway
+
+
+def token_of(user: int, _device_id: bytes) -> str:
+    return f"{user}"
+
+
+async def loaded(gateway: TcpGateway, pairs: int = 3, drain_s: float = 5.0) -> PairLoad:
+    options = LoadOptions(pairs=pairs, drain_s=drain_s, pull_debounce_s=0.05)
+    load = PairLoad((gateway.address,), token_of, options)
+    await load.log_in()
+    return load
+
+
+async def test_everything_offered_is_acknowledged_and_delivered_once(gateway: TcpGateway) -> None:
+    load = await loaded(gateway)
+    try:
+        run = await load.run(rate_per_s=500, seconds=0.4)
+        verdict = load.judge(run)
+    finally:
+        await load.close()
+    assert (verdict.offered, verdict.acked, verdict.delivered) == (200, 200, 200)
+    assert (verdict.duplicates, verdict.order_breaks, verdict.strangers) == (0, 0, 0)
+    assert len(verdict.ack_s) == len(verdict.e2e_s) == 200
+    assert min(verdict.e2e_s) > 0
+    assert run.failed == 0
+
+
+@pytest.mark.contract("LOAD-03", "REG-38")
+async def test_reg_38_no_run_meets_the_client_message_ids_of_another(
+    gateway: TcpGateway, world: World
+) -> None:
+    for _ in range(2):
+        load = await loaded(gateway)
+        try:
+            await load.run(rate_per_s=500, seconds=0.1)
+            verdict = load.judge(await load.run(rate_per_s=500, seconds=0.1))
+        finally:
+            await load.close()
+        assert verdict.delivered == 50
+    assert len(world.commits) == 200  # not one answered from an older commit
+
+
+class Losing(World):
+    """Loses the mailbox entry of every tenth message after its ACK."""
+
+    def deliver(self, user: int, request: CommitRequest, committed: CommittedMessage) -> None:
+        if len(self.commits) % 10:
+            super().deliver(user, request, committed)
+
+
+async def test_acknowledged_message_that_never_arrives_is_found() -> None:
+    async with TcpGateway(Losing()).serving() as gateway:
+        load = await loaded(gateway, drain_s=0.2)
+        try:
+            verdict = load.judge(await load.run(rate_per_s=500, seconds=0.2))
+        finally:
+            await load.close()
+    assert verdict.acked == 100
+    assert verdict.delivered == 90
+    assert len(verdict.acked_not_delivered) == 10
+
+
+class Doubling(World):
+    """Writes every tenth message twice, the second time as another message."""
+
+    def deliver(self, user: int, request: CommitRequest, committed: CommittedMessage) -> None:
+        super().deliver(user, request, committed)
+        if len(self.commits) % 10 == 0:
+            self.offset += 1
+            other = b"\xff" + committed.message_id[1:]
+            copy = CommittedMessage(
+                other, committed.conversation_seq, other, committed.committed_at_ms, bytes(16)
+            )
+            super().deliver(user, request, copy)
+
+
+async def test_message_that_arrives_under_two_ids_is_a_duplicate() -> None:
+    async with TcpGateway(Doubling()).serving() as gateway:
+        load = await loaded(gateway, drain_s=0.3)
+        try:
+            verdict = load.judge(await load.run(rate_per_s=500, seconds=0.2))
+        finally:
+            await load.close()
+    assert verdict.duplicates >= 10
+    assert verdict.delivered == 100
+
+
+async def test_stalled_gateway_shows_in_the_latency_of_what_was_due(
+    gateway: TcpGateway, world: World
+) -> None:
+    load = await loaded(gateway)
+    loop = asyncio.get_running_loop()
+    world.hold_commits = True
+    loop.call_later(0.3, setattr, world, "hold_commits", False)
+    try:
+        verdict = load.judge(await load.run(rate_per_s=200, seconds=0.5))
+    finally:
+        await load.close()
+    assert verdict.delivered == 100
+    assert verdict.offered == 100
+    assert max(verdict.ack_s) > 0.05  # settled by a later pull, counted from when they were due
+
+
+def test_one_login_is_judged_against_what_was_stored() -> None:
+    nonce = b"n" * 16
+
+    def entry(index: int, conversation_seq: int) -> Entry:
+        body = body_of(nonce, index, 40)
+        return Entry(entry_bytes(index, conversation_seq=conversation_seq, body=body))
+
+    assert findings(nonce, 3, [entry(0, 1), entry(1, 2), entry(2, 3)]) == {
+        "missing": 0,
+        "duplicates": 0,
+        "order_breaks": 0,
+    }
+    assert findings(nonce, 3, [entry(1, 2), entry(0, 1), entry(1, 3)]) == {
+        "missing": 1,
+        "duplicates": 1,
+        "order_breaks": 1,
+    }
+    assert findings(b"o" * 16, 1, [entry(0, 1)])["missing"] == 1
+
+
+@pytest.fixture
+def plan_folder(tmp_path: Path) -> Path:
+    load_or_create(tmp_path / "stack.json", StackOptions())
+    return tmp_path
+
+
+def test_running_stack_is_found_by_its_data_folder(plan_folder: Path) -> None:
+    plan = load_or_create(plan_folder / "stack.json", StackOptions())
+    target = attached(f"127.0.0.1:{plan.gateway_ports[0]}", plan_folder)
+    assert target.settings.broker == plan.servers.broker
+    assert target.settings.token_secret.get_secret_value() == plan.token_secret
+    assert {port for _, port in target.web} == {*plan.gateway_web_ports, *plan.worker_web_ports}
+    assert target.counts == {"gateway": 1, "worker": 1, "redis": 2, "broker": 1}
+    assert target.processes() == {}  # nothing listens
+
+
+def test_gateway_of_another_stack_is_refused(plan_folder: Path) -> None:
+    with pytest.raises(StartRefused, match="gateways"):
+        attached("127.0.0.1:1", plan_folder)
+
+
+@pytest.mark.parametrize("address", ["nowhere", ":1", "127.0.0.1:x"])
+def test_address_that_is_none_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(StartRefused, match="host:port"):
+        attached(address, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["pair", "--pairs", "50", "--rate", "1000", "--seconds", "20", "--json", "f"],
+        ["pair", "--rate", "1000", "--json", "f", "--attach", "127.0.0.1:7800"],
+        ["ladder", "--json", "f"],
+        ["offline", "--messages", "2000", "--json", "f"],
+    ],
+)
+def test_command_lines_of_the_manual_are_understood(argv: list[str]) -> None:
+    options = parse(argv)
+    assert options.json == Path("f")
+    assert options.command == argv[0]
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["pair", "--json", "f"], ["ladder"], ["dance", "--json", "f"]]
+)
+def test_wrong_command_line_ends_with_two(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(argv)
+    assert ended.value.code == 2
