@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka import AIOKafkaConsumer
@@ -209,7 +209,7 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
             min(_BUSY_WAIT_MS, limit) if busy else limit
         )
 
-    async def poll(self, timeout_s: float, max_records: int) -> Mapping[TP, list[Record]]:
+    async def poll(self, timeout_s: float, max_records: int) -> Mapping[TP, Sequence[Record]]:
         """Records of all open partitions, as soon as there are any; empty after `timeout_s`.
 
         Raises StoreFault when a position is out of the log's range: its records are gone (LOG-08).
@@ -222,7 +222,7 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
             fetched = await fetcher.fetched_records((), timeout=timeout_s, max_records=max_records)
         except KafkaError as error:
             raise StoreFault(f"fetch failed: {error!r}") from error
-        return cast("Mapping[TP, list[Record]]", fetched)
+        return cast("Mapping[TP, Sequence[Record]]", fetched)
 
     # -- offsets of the log --------------------------------------------------------------------------------------
 

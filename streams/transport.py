@@ -15,7 +15,7 @@ own aiokafka transport in this:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from faust.transport import drivers
@@ -235,7 +235,7 @@ class QimConsumer(driver.Consumer):
     def _recovery(self) -> BatchRecovery:
         return cast("BatchRecovery", cast("Any", self._worker.tables).recovery)
 
-    async def _deliver(self, tp: TP, records: list[Record]) -> None:
+    async def _deliver(self, tp: TP, records: Sequence[Record]) -> None:
         if self._is_changelog_tp(tp):
             if self._recovery.in_recovery:
                 self._recovery.apply(tp, records)

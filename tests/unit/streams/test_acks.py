@@ -65,7 +65,7 @@ def test_holes_of_the_log_do_not_stop_the_position() -> None:
 def test_page_of_an_older_run_is_void() -> None:
     ledger = AckLedger()
     ledger.start(A, 0)
-    (old,) = delivered(ledger, page(0, 9))
+    _first, old = delivered(ledger, page(0, 4), page(5, 9))
     ledger.start(A, 5)
     (new,) = delivered(ledger, page(5, 9))
 
