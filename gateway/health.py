@@ -1,4 +1,4 @@
-"""The HTTP side of a gateway: /healthz, /ready, /metrics, /pages (OBS-02). Never a way for messages (GW-02).
+"""The HTTP side of a gateway: /healthz, /ready, /metrics, /stats (OBS-02). Never a way for messages (GW-02).
 
 /ready really asks: every Redis instance, the broker's metadata of the outbox and the producer behind it, the state of the
 watermark view (COM-19, REG-44, REG-46). A check that takes longer than its limit counts as failed.
@@ -44,7 +44,7 @@ class HealthPages:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/ready", self._ready)
         app.router.add_get("/metrics", self._metrics_page)
-        app.router.add_get("/pages", self._pages)
+        app.router.add_get("/stats", self._stats)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
 
     async def start(self, host: str, port: int) -> int:
@@ -99,5 +99,5 @@ class HealthPages:
                 lines.append(f'qim_page_{what}_total{{stage="{stage}"}} {value}\n')
         return web.Response(text="".join(lines))
 
-    async def _pages(self, _request: web.Request) -> web.Response:
+    async def _stats(self, _request: web.Request) -> web.Response:
         return web.json_response(page_counters())

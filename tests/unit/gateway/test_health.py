@@ -79,5 +79,5 @@ async def test_healthz_is_about_this_process_only(parts: Parts) -> None:
 
 async def test_page_sizes_of_every_stage_are_shown(parts: Parts) -> None:
     PageCounter.named("test.stage").add(3)
-    assert '"test.stage": {"pages": 1, "records": 3}' in (await fetch(parts, "/pages"))[1]
+    assert '"test.stage": {"pages": 1, "records": 3}' in (await fetch(parts, "/stats"))[1]
     assert 'qim_page_records_total{stage="test.stage"} 3' in (await fetch(parts, "/metrics"))[1]
