@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.metrics import GatewayMetrics
 from schemas.errors import QimError
-from stores.paging import page_counters
+from stores.paging import failed_stages, page_counters
 
 __all__ = ["Check", "HealthPages"]
 
@@ -63,6 +63,9 @@ class HealthPages:
         """Part -> why it is not ready; empty when clients can be served."""
         if not self.serving:
             return {"gateway": "starting or draining"}
+        failed = failed_stages()
+        if failed is not None:
+            return {"stages": failed}
         names = list(self._checks)
         results = await asyncio.gather(*(self._judge(name) for name in names))
         return {name: why for name, why in zip(names, results, strict=True) if why is not None}
@@ -79,7 +82,7 @@ class HealthPages:
         return None
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        reason = self._alive()
+        reason = self._alive() or failed_stages()
         broken = self._metrics.broken_promises()
         if broken:
             reason = f"not zero: {', '.join(broken)}"

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["PageCounter", "PagedStage", "page_counters"]
+__all__ = ["PageCounter", "PagedStage", "failed_stages", "page_counters"]
 
 Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
@@ -45,12 +45,17 @@ def page_counters() -> dict[str, dict[str, int]]:
     return {name: {"pages": c.pages, "records": c.records} for name, c in sorted(_registry.items())}
 
 
+def failed_stages() -> str | None:
+    """The stages of this process that ended by an error, None while all run: whoever asks for health must know."""
+    return "; ".join(sorted(_failures.values())) or None
+
+
 class PagedStage(Generic[Item]):
     """One task that hands queued items, in order, to `process` a page at a time, one page in flight.
 
     `max_records` counts items; `records_in` tells how many records an item stands for, for the counter only.
-    `process` must deal with every failure it can name; an exception that leaves it ends the stage and is given to
-    `on_failure`, because going on after an unknown outcome would be a guess.
+    `process` must deal with every failure it can name; an exception that leaves it ends the stage, because going on
+    after an unknown outcome would be a guess. `failed_stages` then names it and `on_failure` is told.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class PagedStage(Generic[Item]):
 
     async def stop(self) -> None:
         """Cancel the task; queued items stay unprocessed, the caller drains first if they matter."""
+        _failures.pop(self, None)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -112,7 +118,7 @@ class PagedStage(Generic[Item]):
         queue = self._queue
         try:
             while True:
-                if not queue:
+                while not queue:  # woken by an empty put as well
                     self._arrived.clear()
                     await self._arrived.wait()
                 wait = earliest - loop.time()
@@ -130,6 +136,10 @@ class PagedStage(Generic[Item]):
             raise
         except BaseException as error:
             _log.exception("stage %s failed", self.name)
+            _failures[self] = f"{self.name}: {type(error).__name__}"
             if self._on_failure is None:
                 raise
             self._on_failure(error)
+
+
+_failures: dict[PagedStage[Any], str] = {}
