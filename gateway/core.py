@@ -105,7 +105,10 @@ class ConnectionCore:
         return step
 
     def _put(self, opcode: int, stream: int, request_id: int, payload: bytes) -> None:
-        self._out.put(opcode, stream, request_id, payload)
+        try:
+            self._out.put(opcode, stream, request_id, payload)
+        except ProtocolError as error:  # above the frame limit: no client could read it
+            self._fail(error, request_id)
         if self._out.queued_bytes > self._limits.max_queue_bytes and not self.is_closed():
             self._fail_slow()
 

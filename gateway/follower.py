@@ -49,6 +49,7 @@ class Follower:
         on_ready: Callable[[], None],
         fetch_max_wait_ms: int,
         min_interval_s: float = 0.0,
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._broker = broker
         self._watermarks = [
@@ -67,6 +68,7 @@ class Follower:
         self._caught_up = asyncio.Event()
         self.bad_records = 0
         self.failed = False
+        self._on_failure = on_failure
 
     @property
     def caught_up(self) -> bool:
@@ -132,9 +134,11 @@ class Follower:
                 # Nothing is lost: W only gets older and pushes are found by the next pull.
                 _log.error("following is interrupted: %s", type(error).__name__)
                 await asyncio.sleep(_RETRY_S)
-            except Exception:
+            except Exception as error:
                 self.failed = True
                 _log.exception("following ended")
+                if self._on_failure is not None:
+                    self._on_failure(error)
                 raise
 
     async def _judge_start(self, consumer: AIOKafkaConsumer) -> None:

@@ -60,7 +60,10 @@ class _Pending(NamedTuple):
 
 
 class LoginDesk:
-    """Judges logins; `now_s` gives the wall clock that token expiry is compared with."""
+    """Judges logins; `now_s` gives the wall clock that token expiry is compared with.
+
+    `on_failure` is told when a defect of ours ended the judging.
+    """
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class LoginDesk:
         view: WatermarkView,
         limits: GatewayLimits,
         now_s: Callable[[], float],
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._tokens = tokens
         self._signer = signer
@@ -80,7 +84,10 @@ class LoginDesk:
         self._view = view
         self._now_s = now_s
         self._stage = PagedStage(
-            "gateway.login", self._ask_page, max_records=limits.pull_batch_scans
+            "gateway.login",
+            self._ask_page,
+            max_records=limits.pull_batch_scans,
+            on_failure=on_failure,
         )
 
     def start(self) -> None:

@@ -56,16 +56,27 @@ def plan_pull(login: Login, pull: PullRequested, view: ShardView) -> ScanRequest
 
 
 class MailboxReader:
-    """Answers pulls in pages; `start` before the first pull, `stop` after the last answer."""
+    """Answers pulls in pages; `start` before the first pull, `stop` after the last answer.
+
+    `on_failure` is told when a defect of ours ended the answering.
+    """
 
     def __init__(
-        self, store: MailboxReads, view: WatermarkView, signer: CursorSigner, limits: GatewayLimits
+        self,
+        store: MailboxReads,
+        view: WatermarkView,
+        signer: CursorSigner,
+        limits: GatewayLimits,
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._store = store
         self._view = view
         self._signer = signer
         self._stage = PagedStage(
-            "gateway.pull", self._scan_page, max_records=limits.pull_batch_scans
+            "gateway.pull",
+            self._scan_page,
+            max_records=limits.pull_batch_scans,
+            on_failure=on_failure,
         )
 
     def start(self) -> None:

@@ -32,7 +32,7 @@ from gateway.visibility import WatermarkView
 from gateway.writer import ConversationWriter
 from schemas.config import Settings
 from schemas.constants import COMMIT_BUCKET_COUNT
-from schemas.errors import ServerFault, StartRefused
+from schemas.errors import Bug, ServerFault, StartRefused
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
 from stores.leases import RedisShardLeases, claim_layout
 from stores.redis_gate import RedisRole, check_redis, is_local
@@ -78,6 +78,7 @@ class Gateway:
             on_ready=self._show_pushes,
             fetch_max_wait_ms=settings.fetch_max_wait_ms,
             min_interval_s=settings.gateway_page_interval_ms / 1000,
+            on_failure=self._fail,
         )
         signer = _cursor_signer(settings)
         mailbox = RedisMailboxStore(self._mailbox_links, settings.app_id)
@@ -89,8 +90,9 @@ class Gateway:
             view=self.view,
             limits=self.limits,
             now_s=time.time,
+            on_failure=self._fail,
         )
-        self._reader = MailboxReader(mailbox, self.view, signer, self.limits)
+        self._reader = MailboxReader(mailbox, self.view, signer, self.limits, self._fail)
         self.health = HealthPages(
             metrics=self.metrics,
             checks={
@@ -99,8 +101,10 @@ class Gateway:
                 "writer": self.writer.ready,
                 "watermarks": self._check_view,
             },
-            alive=lambda: "the log is not followed" if self.follower.failed else None,
+            alive=lambda: self.failure,
         )
+        self.failure: str | None = None
+        self.ended = asyncio.Event()
         self._server: GatewayServer | None = None
         self.address = ("", 0)
         self.web_port = 0
@@ -163,6 +167,12 @@ class Gateway:
         for client, entries in self.router.take().items():
             client.push(entries)
 
+    def _fail(self, error: BaseException) -> None:
+        """A defect ended a part that every client needs: end the process, so that it is started again."""
+        self.failure = f"a part of the gateway ended: {type(error).__name__}"
+        self.health.serving = False
+        self.ended.set()
+
     async def _check_view(self) -> None:
         if not self.follower.caught_up:
             raise ServerFault("the watermark view is not caught up")
@@ -201,11 +211,10 @@ def _cursor_signer(settings: Settings) -> CursorSigner:
 
 
 async def _serve(settings: Settings) -> None:
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     gateway = Gateway(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, gateway.ended.set)
     try:
         await gateway.start()
         gc.collect()
@@ -213,13 +222,17 @@ async def _serve(settings: Settings) -> None:
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
         host, port = gateway.address
         print(f"gateway ready on {host}:{port}, http port {gateway.web_port}", flush=True)
-        await stopping.wait()
+        await gateway.ended.wait()
     finally:
         await gateway.stop()
+    if gateway.failure is not None:
+        raise Bug(gateway.failure)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`qim gateway`: run until SIGTERM or Ctrl-C; settings come from QIM_ variables. Raises QimError when it cannot start."""
+    """`qim gateway`: run until SIGTERM or Ctrl-C; settings come from QIM_ variables. Raises QimError when it cannot
+    start, or when a part of it failed.
+    """
     parser = argparse.ArgumentParser(
         prog="qim gateway", description="serve clients on QIM_GATEWAY_LISTEN until SIGTERM"
     )

@@ -20,15 +20,19 @@ __all__ = ["ShardView", "WatermarkView"]
 
 
 class ShardView:
-    """W of one shard. `lanes` are log offsets, -1 for nothing; `uniform` is the common value of open lanes, else None."""
+    """W of one shard as log offsets, -1 for nothing.
 
-    __slots__ = ("_firsts", "boundaries", "floors", "lanes", "lease_term", "uniform")
+    `uniform` is W of every lane while all lanes are open and equal, the common case; otherwise it is None and each lane has its
+    own W and the floor that it must reach to be open.
+    """
+
+    __slots__ = ("_firsts", "_floors", "_lanes", "boundaries", "lease_term", "uniform")
 
     def __init__(self) -> None:
         self.lease_term = 0
-        self.lanes: list[int] = [NOTHING] * LANE_COUNT
-        self.floors: list[int] = [NOTHING] * LANE_COUNT
         self.uniform: int | None = NOTHING
+        self._lanes: list[int] = []
+        self._floors: list[int] = []
         self.set_boundaries(FIRST_BOUNDARIES)
 
     def set_boundaries(self, boundaries: EpochBoundaries) -> None:
@@ -45,25 +49,38 @@ class ShardView:
 
     def update(self, row: WatermarkRow) -> bool:
         """Take one row; False when an older one of a fenced worker is ignored. Raises RecordError on a damaged W."""
-        if row["lease_term"] < self.lease_term:
+        term, blob = row["lease_term"], row["w"]
+        if term < self.lease_term:
             return False
-        lanes = _offsets(row["w"])
-        if row["lease_term"] == self.lease_term:
-            lanes = [max(new, old) for new, old in zip(lanes, self.lanes, strict=True)]
-        self.lease_term = row["lease_term"]
-        self.lanes = lanes
-        self.floors = [max(new, old) for new, old in zip(lanes, self.floors, strict=True)]
-        even = lanes.count(lanes[0]) == LANE_COUNT and self.floors == lanes
-        self.uniform = lanes[0] if even else None
+        if len(blob) == W_UNIFORM_BYTES:
+            offset = w_of(blob, 0)
+            if self.uniform is not None and offset >= self.uniform:
+                self.lease_term, self.uniform = term, offset
+                return True
+            lanes = [offset] * LANE_COUNT
+        else:
+            lanes = [mark.w for mark in unpack_w(blob)]
+        self._merge(term, lanes)
         return True
+
+    def _merge(self, term: int, lanes: list[int]) -> None:
+        if self.uniform is not None:
+            self._lanes = self._floors = [self.uniform] * LANE_COUNT
+        if term == self.lease_term:
+            lanes = [max(new, old) for new, old in zip(lanes, self._lanes, strict=True)]
+        self.lease_term = term
+        self._lanes = lanes
+        self._floors = [max(new, old) for new, old in zip(lanes, self._floors, strict=True)]
+        even = lanes.count(lanes[0]) == LANE_COUNT and self._floors == lanes
+        self.uniform = lanes[0] if even else None
 
     def is_open(self, lane: int) -> bool:
         """False while the lane catches up with what was shown before (TAKE-05, CUR-14)."""
-        return self.lanes[lane] >= self.floors[lane]
+        return self.uniform is not None or self._lanes[lane] >= self._floors[lane]
 
     def watermark(self, lane: int) -> int:
         """W of the lane as mailbox_seq; 0 when nothing was ever covered."""
-        return self.compose(self.lanes[lane])
+        return self.compose(self._lanes[lane] if self.uniform is None else self.uniform)
 
     def compose(self, offset: int) -> int:
         """mailbox_seq of a log offset of the living incarnation; -1 is the end of everything before it."""
@@ -92,9 +109,3 @@ class WatermarkView:
 
 def _first_of(boundary: tuple[int, int]) -> int:
     return boundary[1]
-
-
-def _offsets(blob: bytes) -> list[int]:
-    if len(blob) == W_UNIFORM_BYTES:
-        return [w_of(blob, 0)] * LANE_COUNT
-    return [mark.w for mark in unpack_w(blob)]

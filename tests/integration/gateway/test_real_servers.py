@@ -1,6 +1,8 @@
 """A whole gateway on a real broker and real Redis; the test plays the worker."""
 
 import asyncio
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +14,7 @@ from pydantic import SecretStr
 
 from gateway.main import Gateway
 from gateway.tokens import AccessTokens, Identity
-from schemas.config import Settings
+from schemas.config import Settings, child_environment
 from schemas.constants import SECONDS_PER_DAY
 from schemas.entry import encode_entry_head, entry_mailbox_seq
 from schemas.errors import ErrorCode, StartRefused
@@ -236,3 +238,37 @@ async def test_an_unreachable_broker_refuses_the_start_in_time(redis_settings: S
             await gateway.start()
     finally:
         await gateway.stop()
+
+
+async def test_the_process_serves_until_sigterm_and_ends_clean(settings: Settings) -> None:
+    values = {
+        "QIM_APP_ID": settings.app_id,
+        "QIM_BROKER": settings.broker,
+        "QIM_MAILBOX_REDIS": ",".join(settings.mailbox_redis),
+        "QIM_COMMIT_REDIS": ",".join(settings.commit_redis),
+        "QIM_TOKEN_SECRET": settings.token_secret.get_secret_value(),
+        "QIM_CURSOR_SECRET": settings.cursor_secret.get_secret_value(),
+        "QIM_GATEWAY_LISTEN": "127.0.0.1:0",
+        "QIM_GATEWAY_WEB_PORT": "0",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from gateway.main import main; raise SystemExit(main([]))",
+        env=child_environment(values),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+        host, port = line.split()[3].rstrip(",").split(":")
+        peer = TcpPeer(*await asyncio.open_connection(host, int(port)))
+        peer.send(Opcode.PING, b"")
+        assert await peer.refused() is ErrorCode.NOT_AUTHENTICATED
+        await peer.close()
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 15) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -137,3 +137,18 @@ async def test_store_failures_are_answered_and_the_reader_goes_on(reader: Reader
     ]
     reader.store.failure = None
     assert isinstance(await reader.ask(pull(0, 0)), Batch)
+
+
+async def test_a_defect_that_ends_the_reader_is_reported() -> None:
+    store, view = FakeMailbox(), WatermarkView(1)
+    failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+    view.shards[0].update(row(100))
+    reader = MailboxReader(store, view, SIGNER, GatewayLimits(), failure.set_result)
+    reader.start()
+
+    def broken(_result: Batch | QimError) -> None:
+        raise ZeroDivisionError
+
+    reader.pull(LOGIN, pull(0, 0), broken)
+    assert isinstance(await failure, ZeroDivisionError)
+    await reader.stop()

@@ -157,3 +157,11 @@ def test_scattered_pulls_are_bounded() -> None:
 def test_pull_done_outside_the_barrier_counts_nothing(online: Peer) -> None:
     online.serve(SEQ + 10, SEQ + 20)
     assert online.frame().opcode is Opcode.MAILBOX_BATCH
+
+
+def test_a_batch_above_the_frame_limit_ends_the_connection(peer: Peer) -> None:
+    peer.log_in()
+    event = peer.pull(0, SEQ + 10)
+    batch = Batch([entry(1, bytes(5 << 20))], 0, SEQ + 10, SEQ + 10, False, b"c")
+    peer.core.pull_done(event.request_id, batch)
+    peer.assert_closed(ErrorCode.FRAME_TOO_LARGE)

@@ -128,3 +128,42 @@ def test_what_was_shown_stays_shown_or_the_lane_is_closed(
             if view.is_open(j):
                 assert view.watermark(j) >= shown[j]
                 shown[j] = view.watermark(j)
+
+
+class NaiveShard:
+    """The same rules, lane by lane and without short cuts."""
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.w = [-1] * 64
+        self.floor = [-1] * 64
+
+    def update(self, term: int, lanes: list[int]) -> None:
+        if term < self.term:
+            return
+        for lane, offset in enumerate(lanes):
+            self.w[lane] = max(self.w[lane], offset) if term == self.term else offset
+            self.floor[lane] = max(self.floor[lane], self.w[lane])
+        self.term = term
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 9), st.one_of(st.none(), st.integers(0, 63))),
+        max_size=25,
+    )
+)
+def test_uniform_short_cut_changes_nothing(rows: list[tuple[int, int, int | None]]) -> None:
+    view, naive = WatermarkView(1), NaiveShard()
+    shard = view.shards[0]
+    for term, offset, lane in rows:
+        lanes = [offset] * 64
+        if lane is not None:
+            lanes[lane] = offset + 3
+        shard.update(row(wide(dict(enumerate(lanes))), term=term))
+        naive.update(term, lanes)
+        for j in range(64):
+            assert shard.is_open(j) == (naive.w[j] >= naive.floor[j])
+            assert shard.watermark(j) == (SEQ + naive.w[j] if naive.w[j] >= 0 else 0)
+        everybody = len(set(naive.w)) == 1 and naive.w == naive.floor
+        assert view.covers(0, SEQ + naive.w[0]) == (everybody and naive.w[0] >= 0)
