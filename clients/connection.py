@@ -30,6 +30,7 @@ class SessionDriver:
         "_dialling",
         "_flush_planned",
         "_link",
+        "_loop",
         "_soonest_s",
         "_timer",
         "_transport",
@@ -46,6 +47,7 @@ class SessionDriver:
         self.session = session
         self.listeners: list[Callable[[SessionEvent], None]] = []
         self._link = link
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._transport: asyncio.Transport | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -58,7 +60,8 @@ class SessionDriver:
 
     # --- calls ------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Let the session dial."""
+        """Let the session dial, on the running loop."""
+        self._loop = asyncio.get_running_loop()
         self.session.start(time.monotonic())
         self.settle()
 
@@ -140,9 +143,10 @@ class SessionDriver:
                 listen(event)
 
     def _plan_flush(self) -> None:
-        if not self._flush_planned and self._transport is not None:
+        loop = self._loop
+        if not self._flush_planned and self._transport is not None and loop is not None:
             self._flush_planned = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_planned = False
@@ -159,9 +163,9 @@ class SessionDriver:
             self._timer.cancel()
             self._timer = None
         self._armed_s = deadline_s
-        if deadline_s < inf:
+        if deadline_s < inf and self._loop is not None:
             wait_s = max(_MIN_TIMER_S, deadline_s - now_s)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+            self._timer = self._loop.call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

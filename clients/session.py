@@ -273,9 +273,8 @@ class DeviceSession:
         self._authenticate()
 
     def _on_online_ready(self, _request_id: int, ready: OnlineReady, now_s: float) -> None:
-        if (
-            ready["sync_to_seq"] >= self.timeline.cursor_seq
-        ):  # a gateway whose W lags behind ours says less
+        # A gateway whose view of W lags behind the last one's says less than we have.
+        if ready["sync_to_seq"] >= self.timeline.cursor_seq:
             self.timeline.adopt_cursor(ready["sync_to_seq"], ready["cursor"])
         self._liveness.online()
         self._failures = 0

@@ -73,7 +73,7 @@ class _Device:
             for entry in event.entries:
                 body = entry.decode()["event"]["body"] or b""
                 self.order.append(body)
-                self.seen[body] = _Seen(entry, time.perf_counter(), event.pushed)
+                self.seen.setdefault(body, _Seen(entry, time.perf_counter(), event.pushed))
         elif isinstance(event, Online):
             self.went_online_after = len(self.order)
         self.news.set()

@@ -21,7 +21,7 @@ from schemas.entry import EntryFlag, EventType, encode_common, encode_entry_head
 from schemas.errors import ErrorCode, QimError, RequestError
 from schemas.identifiers import MailboxSeq, dispatch_id_of, event_id_of, trace_id_of
 
-__all__ = ["Desk", "Line", "World", "device"]
+__all__ = ["Desk", "DoublingWorld", "Line", "World", "device"]
 
 Kind = TypeVar("Kind")
 
@@ -48,6 +48,7 @@ class World:
     refuse_pull: QimError | None = None
     refuse_login: QimError | None = None
     hold_commits: bool = False  # commits happen, their answers do not come
+    ignore_sends: bool = False  # nothing is committed and nothing answered
     mailboxes: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     lines: list["Line"] = field(default_factory=list)
     desks: list["Desk"] = field(default_factory=list)
@@ -150,6 +151,23 @@ class World:
             self.settle()
 
 
+class DoublingWorld(World):
+    """Writes every `period`-th message twice, the second time as another message."""
+
+    period: int = 10
+
+    def deliver(self, user: int, request: CommitRequest, committed: CommittedMessage) -> None:
+        """Deliver, and every `period`-th time once more under a new message_id and position."""
+        super().deliver(user, request, committed)
+        if len(self.commits) % self.period == 0:
+            self.offset += 1
+            other = b"\xff" + committed.message_id[1:]
+            copy = CommittedMessage(
+                other, committed.conversation_seq, other, committed.committed_at_ms, bytes(16)
+            )
+            super().deliver(user, request, copy)
+
+
 class Desk:
     """The server's end of one connection."""
 
@@ -182,6 +200,8 @@ class Desk:
         if isinstance(event, LoginRequested):
             self._log_in(event)
         elif isinstance(event, CommitRequested):
+            if world.ignore_sends:
+                return
             result = world.refuse_commit or world.commit(event.request)
             if not world.hold_commits:
                 self.core.commit_done(event.request_id, event.request.client_message_id, result)

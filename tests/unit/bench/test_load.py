@@ -18,7 +18,7 @@ from gateway.ports import CommitRequest, CommittedMessage
 from ops.plan import StackOptions, load_or_create
 from schemas.errors import StartRefused
 from tests.support.entries import entry_bytes
-from tests.support.gateway_pair import World
+from tests.support.gateway_pair import DoublingWorld, World
 from tests.support.tcp_gateway import TcpGateway
 
 
@@ -93,22 +93,8 @@ async def test_acknowledged_message_that_never_arrives_is_found() -> None:
     assert len(verdict.acked_not_delivered) == 10
 
 
-class Doubling(World):
-    """Writes every tenth message twice, the second time as another message."""
-
-    def deliver(self, user: int, request: CommitRequest, committed: CommittedMessage) -> None:
-        super().deliver(user, request, committed)
-        if len(self.commits) % 10 == 0:
-            self.offset += 1
-            other = b"\xff" + committed.message_id[1:]
-            copy = CommittedMessage(
-                other, committed.conversation_seq, other, committed.committed_at_ms, bytes(16)
-            )
-            super().deliver(user, request, copy)
-
-
 async def test_message_that_arrives_under_two_ids_is_a_duplicate() -> None:
-    async with TcpGateway(Doubling()).serving() as gateway:
+    async with TcpGateway(DoublingWorld()).serving() as gateway:
         load = await loaded(gateway, drain_s=0.3)
         try:
             verdict = load.judge(await load.run(rate_per_s=500, seconds=0.2))

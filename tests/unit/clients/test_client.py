@@ -13,7 +13,7 @@ from clients.events import EntriesShown, Kicked, Offline, Online, SessionEvent
 from clients.faults import Link, LossyLink
 from clients.pending import FoundBy
 from schemas.errors import ErrorCode, RequestError
-from schemas.frames import Opcode
+from schemas.frames import Opcode, encode_frame
 from tests.support.gateway_pair import World, device
 from tests.support.tcp_gateway import TcpGateway
 
@@ -149,6 +149,28 @@ async def test_broken_connection_is_dialled_again_and_pending_messages_follow(ho
     await host.shows(bob, b"one", b"two")
     assert host.gateway.connections() == 3
     await host.reports(alice, Online, 2)
+
+
+async def test_damage_from_the_gateway_drops_the_connection_once_and_dials_again(
+    host: Host,
+) -> None:
+    alice = await host.online(ALICE)
+    host.gateway.sockets[0].write(b"this is no frame of ours, whatever")
+    await host.reports(alice, Online, 2)
+    offline = [event for event in host.of(alice) if isinstance(event, Offline)]
+    assert len(offline) == 1
+    assert "bad magic" in offline[0].reason
+    assert host.gateway.connections() == 2
+    await alice.committed(alice.send(BOB, b"still here"), 5.0)
+
+
+def test_half_a_frame_of_a_lost_connection_does_not_reach_the_next_one() -> None:
+    link = LossyLink()
+    link.connection_made()
+    frame = encode_frame(Opcode.PONG, 0, 1, b"payload")
+    assert link.receive(frame[:10]) == b""
+    link.connection_made()
+    assert link.receive(frame) == frame
 
 
 async def test_offline_device_pulls_what_it_missed_by_the_login_barrier(host: Host) -> None:

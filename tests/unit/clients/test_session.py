@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from clients.config import ClientConfig, Login
@@ -21,6 +23,7 @@ from clients.timeline import CursorKind
 from schemas.errors import ErrorCode, RecordError, RequestError, ServerFault
 from schemas.frames import FrameDecoder, Opcode, encode_slices
 from schemas.identifiers import direct_conversation_id
+from schemas.wire import SEND_ACK
 from tests.support.gateway_pair import Line, World, device
 
 ALICE, BOB = 11, 22
@@ -363,6 +366,62 @@ def test_gate_07_silent_path_is_given_up_within_seven_seconds(world: World, alic
     assert not alice.of_kind(Offline)
     world.wait(0.15)
     assert alice.of_kind(Offline)
+
+
+@pytest.mark.contract("GW-09", "GATE-07")
+def test_gate_07_gateway_that_answers_pings_but_no_message_is_given_up_within_seven_seconds(
+    world: World, alice: Line
+) -> None:
+    world.ignore_sends = True
+    message = say(alice, b"hello")
+    world.wait(6.9)
+    assert (message.attempts, alice.of_kind(Offline)) == (2, [])
+    world.wait(0.15)
+    assert alice.of_kind(Offline)
+    world.ignore_sends = False
+    world.wait(0.3)
+    assert message.coordinates is not None
+
+
+def rewriting(opcode: Opcode, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """A line filter that changes the payload of one kind of frame."""
+
+    def rewrite(data: bytes) -> bytes:
+        frames: list[bytes] = []
+        for message in FrameDecoder().feed(data):
+            payload = change(message.payload) if message.opcode == opcode else message.payload
+            frames += encode_slices(*message[:3], payload)
+        return b"".join(frames)
+
+    return rewrite
+
+
+@pytest.mark.contract("COM-04")
+def test_ack_that_names_another_message_settles_nothing(world: World, alice: Line) -> None:
+    def other(payload: bytes) -> bytes:
+        return SEND_ACK.encode(
+            {**SEND_ACK.decode(payload), "client_message_id": b"other message id"}
+        )
+
+    alice.filter = rewriting(Opcode.SEND_ACK, other)
+    message = say(alice, b"hello")
+    assert not message.settled
+    assert "another message" in alice.of_kind(Offline)[0].reason
+
+
+@pytest.mark.contract("CUR-11")
+def test_gateway_whose_watermark_lags_does_not_move_the_cursor_back(
+    world: World, alice: Line, bob: Line
+) -> None:
+    say(alice, b"one")
+    say(alice, b"two")
+    world.wait(1.1)
+    cursor = bob.session.timeline.cursor_seq
+    bob.lose()
+    world.watermark_offset = 0
+    world.wait(0.3)
+    assert bob.session.is_online
+    assert bob.session.timeline.cursor_seq == cursor
 
 
 @pytest.mark.contract("SDK-06")

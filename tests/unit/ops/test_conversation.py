@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from clients.config import ClientConfig
 from gateway.ports import CommitRequest, CommittedMessage
 from ops.conversation import Mismatch, Row, play
 from ops.demo import render
-from tests.support.gateway_pair import World
+from tests.support.gateway_pair import DoublingWorld, World
 from tests.support.tcp_gateway import TcpGateway
 
 FAST = ClientConfig(ack_timeout_s=0.1, detection_limit_s=5.0, pull_debounce_s=0.05)
@@ -45,9 +44,6 @@ async def expect_mismatch(world: World, text: str) -> None:
         await run(world)
 
 
-Commit = Callable[[World, CommitRequest], CommittedMessage]
-
-
 class Faulty(World):
     """A gateway that answers a repeated message with new coordinates."""
 
@@ -72,6 +68,12 @@ class Forgetful(World):
 
 async def test_message_that_arrives_twice_is_a_mismatch() -> None:
     await expect_mismatch(Forgetful(), "other coordinates|entries for")
+
+
+async def test_extra_entry_at_any_device_is_a_mismatch() -> None:
+    world = DoublingWorld()
+    world.period = 6
+    await expect_mismatch(world, "entries for 6")
 
 
 class Swapped(World):
