@@ -20,7 +20,7 @@ from schemas.topics import (
     push_topic,
 )
 from stores.leases import RedisShardLeases, claim_layout
-from stores.paging import page_counters
+from stores.paging import failed_stages, page_counters
 from stores.redis_gate import RedisRole, check_redis
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
@@ -88,7 +88,7 @@ async def drain() -> None:
 
 app.start_offsets = start_offsets
 app.drain_shards = drain
-app.ready_checks += [fanout.not_ready, materializer.not_ready]
+app.ready_checks += [fanout.not_ready, materializer.not_ready, failed_stages]
 
 
 @node(writes=[dispatch_topic(settings.app_id)])
@@ -119,8 +119,9 @@ async def stats(view: View, request: Request) -> Response:
                     "state": shard.state.value,
                     "failure": shard.failure,
                     "queued_pages": shard.depth,
+                    "waiting_entries": shard.pipeline.backlog_entries,
                     "restarts": shard.restarts,
-                    "next_offset": shard.position.next_offset,
+                    "next_offset": shard.pipeline.ledger.next_offset,
                 }
                 for shard in materializer.shards.values()
             },

@@ -28,7 +28,7 @@ from schemas.identifiers import trace_id_of
 from schemas.message import encode_message, encode_outbox_head, join_outbox
 from schemas.topics import outbox_partition_of
 from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
-from stores.paging import PagedStage
+from stores.paging import Pace, PagedStage
 
 __all__ = ["CommitStep"]
 
@@ -47,7 +47,7 @@ def _wall_clock_ms() -> int:
 class CommitStep:
     """Commits pages of messages; `gateway.ports.Committer` is what the gateway sees of it.
 
-    `page_interval_s` spaces the pages of a busy stage (stores/paging.py). `now_ms` is the wall clock, injectable.
+    `page_interval_s` is how far apart the pages of a busy gateway may start (stores/paging.py). `now_ms` is the wall clock, injectable.
     """
 
     def __init__(
@@ -74,15 +74,16 @@ class CommitStep:
         self._empty = asyncio.Event()  # set when the last intent ends while stopping
 
         def stage(
-            name: str, process: Callable[[list[Intent]], Awaitable[None]], interval_s: float
+            name: str, process: Callable[[list[Intent]], Awaitable[None]], pace: Pace | None = None
         ) -> PagedStage[Intent]:
-            return PagedStage(name, process, max_records=_PAGE_MAX, min_interval_s=interval_s)
+            return PagedStage(name, process, max_records=_PAGE_MAX, pace=pace)
 
         self._reserve = [
-            stage("commit.reserve", self._reserve_page, page_interval_s) for _ in range(instances)
+            stage("commit.reserve", self._reserve_page, Pace(page_interval_s))
+            for _ in range(instances)
         ]
-        self._publish = stage("commit.publish", self._publish_page, 0.0)
-        self._mark = [stage("commit.mark", self._mark_page, 0.0) for _ in range(instances)]
+        self._publish = stage("commit.publish", self._publish_page)
+        self._mark = [stage("commit.mark", self._mark_page) for _ in range(instances)]
         self._stages = [*self._reserve, self._publish, *self._mark]
 
     @property

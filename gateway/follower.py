@@ -4,7 +4,7 @@ Start, in this order: the positions of the push partitions are fixed at their en
 beginning to the end it had after that. So every push that this gateway never sees is covered by the W it starts with, and a
 login that begins now pulls it. "Caught up" is judged by the high watermark of the Fetch answers (TAKE-08, REG-46).
 
-While busy, fetches are at least `min_interval_s` apart: each costs broker and gateway half a millisecond, whatever it carries.
+While busy, fetches keep a distance (`Pace`): each costs broker and gateway half a millisecond, whatever it carries.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gateway.pushes import PushRouter
 from gateway.visibility import WatermarkView
 from schemas.errors import QimError, RecordError, StartRefused
 from schemas.records import PUSH_BATCH, WATERMARK_ROW
+from stores.paging import Pace
 
 __all__ = ["BoundarySource", "Follower"]
 
@@ -48,7 +49,7 @@ class Follower:
         boundaries: BoundarySource,
         on_ready: Callable[[], None],
         fetch_max_wait_ms: int,
-        min_interval_s: float = 0.0,
+        pace: Pace | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._broker = broker
@@ -61,7 +62,7 @@ class Follower:
         self._boundaries = boundaries
         self._on_ready = on_ready
         self._fetch_max_wait_ms = fetch_max_wait_ms
-        self._min_interval_s = min_interval_s
+        self._pace = pace or Pace()
         self._consumer: AIOKafkaConsumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._targets: dict[TopicPartition, int] = {}
@@ -126,7 +127,7 @@ class Follower:
                 await asyncio.sleep(wait)
             try:
                 records = await consumer.getmany(timeout_ms=_POLL_MS)
-                earliest = loop.time() + self._min_interval_s
+                earliest = loop.time() + self._pace.after(sum(map(len, records.values())))
                 await self._take(records)
                 if not self._caught_up.is_set():
                     await self._judge_start(consumer)

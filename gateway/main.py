@@ -35,6 +35,7 @@ from schemas.constants import COMMIT_BUCKET_COUNT
 from schemas.errors import Bug, ServerFault, StartRefused
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
 from stores.leases import RedisShardLeases, claim_layout
+from stores.paging import Pace
 from stores.redis_gate import RedisRole, check_redis, is_local
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
@@ -77,7 +78,7 @@ class Gateway:
             boundaries=self._boundaries,
             on_ready=self._show_pushes,
             fetch_max_wait_ms=settings.fetch_max_wait_ms,
-            min_interval_s=settings.gateway_page_interval_ms / 1000,
+            pace=Pace(settings.gateway_page_interval_ms / 1000, records_per_message=2.5),
             on_failure=self._fail,
         )
         signer = _cursor_signer(settings)

@@ -1,8 +1,10 @@
 """The one paging rule of Q-IM: a page is whatever piled up while the previous page was in flight (design §2).
 
-Nothing waits for a page to fill. A stage that has been idle starts at once, so a page of one costs no latency; a busy
-stage starts its pages at least `min_interval_s` apart, which bounds how much of a core the fixed cost of a page may
-take and lets pages grow with load instead of multiplying (docs/decisions/0004-paging.md).
+Nothing waits for a page to fill. A stage that has been idle starts at once, so a page of one costs no latency; the
+pages of a busy stage keep a distance (`Pace`), which bounds how much of a core their fixed cost may take and lets pages
+grow with load instead of multiplying (docs/decisions/0004-paging.md).
+
+Each stage is measured once a page: how many records, how long its oldest item waited, how long it took (OBS-06, OBS-07).
 """
 
 from __future__ import annotations
@@ -10,29 +12,73 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
-__all__ = ["PageCounter", "PagedStage", "failed_stages", "page_counters"]
+from schemas.metrics import Reading, histogram, now_us
+
+__all__ = [
+    "BUSY_MESSAGES_PER_S",
+    "Pace",
+    "PageCounter",
+    "PagedStage",
+    "failed_stages",
+    "page_counters",
+    "stage_readings",
+]
+
+BUSY_MESSAGES_PER_S: Final = 400
+"""Messages a second from which a process counts as busy: below, the fixed cost of small pages is less than a tenth of a
+core and latency matters more."""
 
 Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _registry: dict[str, PageCounter] = {}
+_failures: dict[PagedStage[Any], str] = {}
+
+
+class Pace:
+    """How far apart a busy stage starts its pages: a share of time for each record of the last page, up to a limit.
+
+    Below BUSY_MESSAGES_PER_S the share is shorter than the time until the next record, so pages stay small and nothing
+    waits; above it the distance grows to `max_interval_s`. `records_per_message` says how many records of this stage a
+    message makes. The limit is what a message may wait here at most; 0 turns pacing off.
+    """
+
+    __slots__ = ("_max_interval_s", "_share_s")
+
+    def __init__(self, max_interval_s: float = 0.0, records_per_message: float = 1.0) -> None:
+        self._max_interval_s = max_interval_s
+        self._share_s = 1 / (BUSY_MESSAGES_PER_S * records_per_message)
+
+    def after(self, records: int) -> float:
+        """Seconds from the start of a page of `records` to the earliest start of the next one."""
+        return min(self._max_interval_s, records * self._share_s)
 
 
 class PageCounter:
-    """Pages and records of one stage since start; `page_counters()` shows them on the process's HTTP port."""
+    """Pages and records of one stage since start; `page_counters()` shows them on the process's HTTP port.
 
-    __slots__ = ("pages", "records")
+    Several stages of one name (one an instance of a store) share it; `stages` are those that live.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("pages", "process", "records", "stages", "wait")
+
+    def __init__(self, stage: str) -> None:
         self.pages = 0
         self.records = 0
+        self.wait = histogram("qim_stage_wait_us", stage)
+        self.process = histogram("qim_stage_process_us", stage)
+        self.stages: WeakSet[PagedStage[Any]] = WeakSet()
 
     @classmethod
     def named(cls, stage: str) -> PageCounter:
         """The counter of `stage` in this process, created at first use."""
-        return _registry.setdefault(stage, cls())
+        found = _registry.get(stage)
+        if found is None:
+            found = _registry[stage] = cls(stage)
+        return found
 
     def add(self, records: int) -> None:
         """Count one page."""
@@ -50,6 +96,15 @@ def failed_stages() -> str | None:
     return "; ".join(sorted(_failures.values())) or None
 
 
+def stage_readings() -> Iterator[Reading]:
+    """Pages, records and queue depth of every stage of this process (OBS-07)."""
+    for name, count in _registry.items():
+        yield Reading("qim_page_pages_total", count.pages, (name,))
+        yield Reading("qim_page_records_total", count.records, (name,))
+        yield Reading("qim_stage_queue_depth", sum(map(len, count.stages)), (name,))
+        yield Reading("qim_stages_failed", len(count.stages & _failures.keys()), (name,))
+
+
 class PagedStage(Generic[Item]):
     """One task that hands queued items, in order, to `process` a page at a time, one page in flight.
 
@@ -64,7 +119,7 @@ class PagedStage(Generic[Item]):
         process: Callable[[list[Item]], Awaitable[None]],
         *,
         max_records: int,
-        min_interval_s: float = 0.0,
+        pace: Pace | None = None,
         records_in: Callable[[Item], int] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
@@ -72,13 +127,15 @@ class PagedStage(Generic[Item]):
         self.counter = PageCounter.named(name)
         self._process = process
         self._max_records = max_records
-        self._min_interval_s = min_interval_s
+        self._pace = pace or Pace()
         self._on_failure = on_failure
         self._records_in = records_in
         self._queue: deque[Item] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._busy = False
+        self._oldest_us = 0.0  # when the oldest waiting item came
+        self.counter.stages.add(self)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -90,11 +147,15 @@ class PagedStage(Generic[Item]):
 
     def put(self, item: Item) -> None:
         """Queue one item."""
+        if not self._queue:
+            self._oldest_us = now_us()
         self._queue.append(item)
         self._arrived.set()
 
     def put_many(self, items: Iterable[Item]) -> None:
         """Queue items in order."""
+        if not self._queue:
+            self._oldest_us = now_us()
         self._queue.extend(items)
         self._arrived.set()
 
@@ -124,13 +185,15 @@ class PagedStage(Generic[Item]):
                 wait = earliest - loop.time()
                 if wait > 0:
                     await asyncio.sleep(wait)
-                earliest = loop.time() + self._min_interval_s
                 page = [queue.popleft() for _ in range(min(len(queue), self._max_records))]
-                self.counter.add(
-                    len(page) if self._records_in is None else sum(map(self._records_in, page))
-                )
+                size = self._records_in
+                records = len(page) if size is None else sum(map(size, page))
+                self.counter.add(records)
+                earliest = loop.time() + self._pace.after(records)
                 self._busy = True
+                begin_us = self._begin()
                 await self._process(page)
+                self.counter.process.observe(now_us() - begin_us)
                 self._busy = False
         except asyncio.CancelledError:
             raise
@@ -141,5 +204,9 @@ class PagedStage(Generic[Item]):
                 raise
             self._on_failure(error)
 
-
-_failures: dict[PagedStage[Any], str] = {}
+    def _begin(self) -> float:
+        """When a page begins, observing how long its oldest item waited; what stays queued counts from here."""
+        begin_us = now_us()
+        self.counter.wait.observe(begin_us - self._oldest_us)
+        self._oldest_us = begin_us
+        return begin_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from yarl import URL
 from schemas.config import Settings
 from schemas.errors import StartRefused
 from schemas.topics import changelog_topic
+from stores.paging import Pace
 from streams.ownership import SlotOwnership, StaticAssignor
 from streams.pages import PAGE_RECORDS, PagedTopic
 from streams.recovery import BatchTableManager, RowMerge
@@ -52,6 +53,8 @@ class StreamConfig:
     # A waiting fetch is answered when a record arrives; the limit only bounds how late a change of the set of
     # fetched partitions takes effect, against two idle requests a second.
     fetch_max_wait_ms: int = 500
+    # Each fetch costs broker and worker half a millisecond, whatever it carries.
+    fetch_pace: Pace = field(default_factory=Pace)
     # Offsets are hints: a second more to replay after a crash, against one request to the coordinator.
     commit_interval_s: float = 1.0
     # A produce request that the broker does not answer for this long fails its shard, which then replays.
@@ -73,6 +76,8 @@ class StreamConfig:
             web_host=settings.web_host,
             web_port=settings.web_port,
             fetch_max_wait_ms=settings.fetch_max_wait_ms,
+            # An outbox record and about two dispatches a message; half the distance, as a message passes here twice.
+            fetch_pace=Pace(settings.worker_page_interval_ms / 2000, records_per_message=3),
             start_timeout_s=settings.start_timeout_s,
         )
 

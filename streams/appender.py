@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
-from stores.paging import PagedStage
+from stores.paging import Pace, PagedStage
 
 __all__ = ["MailboxAppender"]
 
@@ -33,7 +33,7 @@ class MailboxAppender:
                 "mailbox.append",
                 self._append,
                 max_records=_SHARDS_PER_CALL,
-                min_interval_s=page_interval_s,
+                pace=Pace(page_interval_s, records_per_message=2),
                 records_in=lambda waiting: len(waiting.append.entries),
             )
             for _ in range(instances)

@@ -17,7 +17,7 @@ from collections import defaultdict
 from faust.types import TP
 
 from schemas.errors import RecordError, ServerFault
-from stores.paging import PagedStage
+from stores.paging import Pace, PagedStage
 from streams.app import QimApp
 from streams.fanout_core import plan_dispatches
 from streams.shard import PagedEvent
@@ -42,7 +42,7 @@ class Fanout:
             "fanout",
             self._process,
             max_records=_PAGES_MAX,
-            min_interval_s=page_interval_s,
+            pace=Pace(page_interval_s),
             records_in=lambda event: len(event.value.records),
         )
 

@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from schemas.constants import LANE_COUNT
+from schemas.constants import LANE_COUNT, W_UNIFORM_BYTES
 from schemas.errors import Bug
-from schemas.watermarks import ABSENT, NOTHING, LaneMark, pack_w
+from schemas.watermarks import ABSENT, NOTHING, LaneMark, pack_uniform, pack_w, unpack_w, w_of
 
-__all__ = ["LaneLedger", "pack_marks"]
+__all__ = ["LaneLedger", "higher_marks", "pack_marks"]
 
 
 def pack_marks(marks: Sequence[int]) -> bytes:
     """64 log offsets (-1: none) as a packed v2 blob, W_floor and W_recomputed equal to W (WM-06)."""
+    if marks[0] != NOTHING and marks.count(marks[0]) == LANE_COUNT:
+        return pack_uniform(marks[0])
     return pack_w([ABSENT if w == NOTHING else LaneMark(w, w, w) for w in marks])
+
+
+def higher_marks(stored: bytes | None, marks: Sequence[int]) -> list[int]:
+    """By lane the higher one of a stored blob and `marks`: what a replay passes again never goes back (WM-01)."""
+    if stored is None:
+        return list(marks)
+    if len(stored) == W_UNIFORM_BYTES and w_of(stored, 0) <= min(marks):
+        return list(marks)
+    return [max(lane.w, w) for lane, w in zip(unpack_w(stored), marks, strict=True)]
 
 
 class LaneLedger:

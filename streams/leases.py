@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from stores.leases import LeaseGrant, ShardLeases
-
 from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_LEASE_TTL_MS
 from schemas.errors import ServerFault
+from stores.leases import LeaseGrant, ShardLeases
 
 __all__ = ["LeaseKeeper"]
 

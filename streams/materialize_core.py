@@ -1,50 +1,44 @@
-"""Materialization without I/O: a page of dispatch records of one shard -> entries, progress rows, W and pushes.
+"""Materialization without I/O: dispatch records of one shard in, what has to be written out (design §6).
 
-No clock and no random source (EVT-12, FORB-14): everything is a function of the records, their offsets and the
-progress rows already known, so a replay plans the same bytes and a crash at any point converges (TAKE-09).
+`ShardPipeline` decides what of each record goes into the current page and what waits for its lane:
+
+* a light record goes into the page, lane by lane, where its lane is free;
+* a heavy record becomes chunks of at most 2,000 entries (DP-02);
+* a lane with unfinished chunks keeps its later records queued behind them; every other lane goes on (LANE-03, M-1).
+
+Each plan says what becomes durable together and W of all lanes after it. A plan that was not written is never undone:
+the shard builds a new pipeline from W (TAKE-02). Pure: no clock, no random source; a replay plans the same bytes
+(TAKE-09).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from schemas.constants import MAX_LOG_OFFSET, SECONDS_PER_DAY
-from schemas.entry import EntryFlag, EventType, MessageType, encode_entry_head
+from schemas.constants import MAILBOX_WRITE_BATCH_MAX_ENTRIES
 from schemas.errors import RecordError
-from schemas.identifiers import (
-    MailboxSeq,
-    event_id_of,
-    lane_of,
-    payload_digest,
-    shard_of,
-    virtual_bucket,
-)
-from schemas.manifest import single_chunk_manifest
-from schemas.records import (
-    DISPATCH_PROGRESS,
-    GROUP_DISPATCH,
-    PUSH_BATCH,
-    DispatchProgress,
-    GroupDispatch,
-    PushBatch,
-    PushRecipient,
-)
-from schemas.topics import push_partition_of
+from schemas.identifiers import payload_digest
+from schemas.manifest import encode_manifest
+from schemas.records import DISPATCH_PROGRESS, GROUP_DISPATCH, DispatchProgress, GroupDispatch
 from stores.mailbox import EntryWrite
+from streams.expand import Expander, PlannedPush, ShardContext, split_lanes
+from streams.lanes import LaneLedger
 
 __all__ = [
+    "HEAVY_RECIPIENTS",
     "DigestConflict",
+    "LaneWork",
     "LogRecord",
     "PagePlan",
-    "PlannedPush",
-    "ShardContext",
+    "ShardPipeline",
     "decode_page",
-    "epoch_at",
-    "plan_page",
 ]
 
-_MS_PER_DAY = SECONDS_PER_DAY * 1000
+HEAVY_RECIPIENTS = 128
+"""More recipients make a record heavy. Larger: one record fills a page. Smaller: chunks of a handful of entries."""
 
 
 class LogRecord(Protocol):
@@ -67,35 +61,22 @@ class DigestConflict(RecordError):
     """Two different payloads under one dispatch_id: the shard must stop (DISP-08)."""
 
 
-class ShardContext(NamedTuple):
-    """What a plan needs to know of its shard. `boundaries` are (epoch, first log offset), ascending (design §4)."""
-
-    shard: int
-    shard_count: int
-    push_partitions: int
-    boundaries: Sequence[tuple[int, int]]
-
-
-class PlannedPush(NamedTuple):
-    """A PushBatch for one partition of the push topic."""
-
-    partition: int
-    value: bytes
-
-
 class PagePlan(NamedTuple):
-    """What one page writes, in the order in which it must become durable."""
+    """What is written together: `entries` with the lanes' W `marks` first, then the rows, then the watermark row.
+
+    `marks` are log offsets by lane.
+    """
 
     entries: list[EntryWrite]
     progress_rows: list[tuple[bytes, bytes]]
-    last_offset: int
+    marks: list[int]
     pushes: list[PlannedPush]
 
 
 Decoded = list[tuple[int, int, GroupDispatch]]  # (log offset, log time in ms, dispatch)
 
 
-def decode_page(shard: int, records: Sequence[LogRecord]) -> Decoded:
+def decode_page(shard: int, records: Iterable[LogRecord]) -> Decoded:
     """Decode and check a page; raises RecordError on damage or on a record of another shard (DISP-12)."""
     out: Decoded = []
     for record in records:
@@ -110,121 +91,147 @@ def decode_page(shard: int, records: Sequence[LogRecord]) -> Decoded:
     return out
 
 
-def epoch_at(boundaries: Sequence[tuple[int, int]], log_offset: int) -> int:
-    """The epoch of a record is a function of its log position, never of who processes it (CON-39)."""
-    epoch = 0
-    for candidate, first_offset in boundaries:
-        if first_offset <= log_offset:
-            epoch = candidate
-    if not epoch:
-        raise RecordError(f"no epoch boundary covers offset {log_offset}")
-    return epoch
+@dataclass(slots=True)
+class LaneWork:
+    """One chunk of one record in one lane."""
+
+    offset: int
+    dispatch: GroupDispatch
+    users: list[int]
 
 
-def plan_page(
-    context: ShardContext, page: Decoded, known: Mapping[bytes, DispatchProgress]
-) -> PagePlan:
-    """Plan a non-empty page. `known` holds the progress rows of its dispatch ids that exist already.
+class ShardPipeline:
+    """Lanes, queues and progress of one shard between two restarts. `starts` are the lanes' W at the restart."""
 
-    A dispatch seen before at an earlier offset adds no entries but its row advances (DISP-07); the same offset again
-    is a replay and writes the same bytes again, because the mailbox may have lost them (design §6). Raises
-    DigestConflict (DISP-08) and RecordError.
-    """
-    seen: dict[bytes, DispatchProgress] = dict(known)
-    touched: dict[bytes, DispatchProgress] = {}
-    entries: list[EntryWrite] = []
-    pushes: list[PlannedPush] = []
-    for offset, log_time_ms, dispatch in page:
-        dispatch_id = dispatch["dispatch_id"]
-        digest = payload_digest(dispatch)
-        row = seen.get(dispatch_id)
-        if row is not None and row["payload_digest"] != digest:
-            raise DigestConflict(
-                f"offset {offset}: dispatch_id is known with another payload digest"
-            )
-        if row is not None and row["canonical_log_offset"] > offset:
-            raise RecordError(f"offset {offset}: progress knows a later canonical offset")
-        if row is None or row["canonical_log_offset"] == offset:
-            lanes = _expand(context, offset, dispatch, entries, pushes)
-            row = {
-                "payload_digest": digest,
-                "canonical_log_offset": offset,
-                "max_observed_offset": (
-                    offset if row is None else max(offset, row["max_observed_offset"])
-                ),
-                "last_seen_ms": (
-                    log_time_ms if row is None else max(log_time_ms, row["last_seen_ms"])
-                ),
-                "completed_at_ms": dispatch["committed_at_ms"],
-                "manifest": single_chunk_manifest(lanes),
-                "expected": len(lanes),
-                "done": len(lanes),
-            }
-        else:
-            row = {
-                **row,
-                "max_observed_offset": max(offset, row["max_observed_offset"]),
-                "last_seen_ms": max(log_time_ms, row["last_seen_ms"]),
-            }
-        seen[dispatch_id] = touched[dispatch_id] = row
-    rows = [(key, DISPATCH_PROGRESS.encode(row)) for key, row in touched.items()]
-    return PagePlan(entries, rows, page[-1][0], pushes)
+    def __init__(self, context: ShardContext, starts: Sequence[int]) -> None:
+        self.ledger = LaneLedger(starts)
+        self._expander = Expander(context)
+        self._waiting: dict[int, deque[LaneWork]] = {}  # lane -> chunks in order
+        self._turn: deque[int] = (
+            deque()
+        )  # lanes with chunks, the next one first (fair scheduling, LANE-10)
+        self._open: dict[bytes, DispatchProgress] = {}  # rows of dispatches with unfinished chunks
+        self.backlog_entries = 0
+
+    def take_page(
+        self,
+        page: Decoded,
+        known: Mapping[bytes, DispatchProgress],
+        lanes: Mapping[int, dict[int, list[int]]] | None = None,
+    ) -> PagePlan:
+        """Plan a non-empty page of records that follow each other.
+
+        `known` holds the progress rows of its dispatch ids that exist already, `lanes` the split of recipients by lane
+        for records (by offset) where the caller has it already. A dispatch seen before at an earlier offset adds no
+        entries but its row and every lane advance (DISP-07); the same offset again is a replay and writes the same
+        bytes again where its lane was not covered, because the mailbox may have lost them (design §6). Raises
+        DigestConflict (DISP-08) and RecordError.
+        """
+        seen: dict[bytes, DispatchProgress] = dict(known)
+        touched: dict[bytes, DispatchProgress] = {}
+        for offset, log_time_ms, dispatch in page:
+            self.ledger.see(offset)
+            dispatch_id = dispatch["dispatch_id"]
+            row = self._open.get(dispatch_id) or seen.get(dispatch_id)
+            digest = payload_digest(dispatch)
+            if row is not None and row["payload_digest"] != digest:
+                raise DigestConflict(
+                    f"offset {offset}: dispatch_id is known with another payload digest"
+                )
+            if row is not None and row["canonical_log_offset"] > offset:
+                raise RecordError(f"offset {offset}: progress knows a later canonical offset")
+            if row is None or row["canonical_log_offset"] == offset:
+                by_lane = (lanes or {}).get(offset) or split_lanes(dispatch, dispatch["recipients"])
+                manifest, waiting = self._place(offset, dispatch, by_lane)
+                expected = sum(map(len, manifest.values()))
+                row = {
+                    "payload_digest": digest,
+                    "canonical_log_offset": offset,
+                    "max_observed_offset": offset if row is None else row["max_observed_offset"],
+                    "last_seen_ms": max(log_time_ms, 0 if row is None else row["last_seen_ms"]),
+                    "completed_at_ms": dispatch["committed_at_ms"],
+                    "manifest": encode_manifest(manifest),
+                    "expected": expected,
+                    "done": expected - waiting,
+                }
+                if waiting:
+                    self._open[dispatch_id] = row
+            else:
+                row["max_observed_offset"] = max(offset, row["max_observed_offset"])
+                row["last_seen_ms"] = max(log_time_ms, row["last_seen_ms"])
+            seen[dispatch_id] = touched[dispatch_id] = row
+        return self._plan(touched)
+
+    def next_chunk(self) -> PagePlan | None:
+        """Plan at most 2,000 waiting entries, one chunk of each lane in turn; None when nothing waits (M-1)."""
+        touched: dict[bytes, DispatchProgress] = {}
+        budget = MAILBOX_WRITE_BATCH_MAX_ENTRIES
+        while self._turn:
+            lane = self._turn[0]
+            work = self._waiting[lane][0]
+            size = _entry_count(work.dispatch, work.users)
+            if touched and size > budget:
+                break
+            budget -= size
+            self._turn.popleft()
+            self._waiting[lane].popleft()
+            if self._waiting[lane]:
+                self._turn.append(lane)
+            else:
+                del self._waiting[lane]
+            self.backlog_entries -= size
+            self._expander.add(work.offset, work.dispatch, work.users)
+            self.ledger.finish(lane, work.offset)
+            self._count_done(work.dispatch["dispatch_id"], touched)
+        return self._plan(touched) if touched else None
+
+    def _place(
+        self, offset: int, dispatch: GroupDispatch, by_lane: Mapping[int, list[int]]
+    ) -> tuple[dict[int, list[int]], int]:
+        """Put each lane's part into the page or behind its lane; returns the manifest and how many chunks wait."""
+        heavy = len(dispatch["recipients"]) > HEAVY_RECIPIENTS
+        manifest: dict[int, list[int]] = {}
+        now: list[int] = []
+        waiting = 0
+        for lane, users in by_lane.items():
+            chunks = _cut(dispatch, users) if heavy else [users]
+            manifest[lane] = list(range(len(chunks)))
+            if self.ledger.covered(lane, offset):
+                continue
+            if not heavy and lane not in self._waiting:
+                now += users
+                continue
+            self.ledger.open(lane, offset, len(chunks))
+            if lane not in self._waiting:
+                self._waiting[lane] = deque()
+                self._turn.append(lane)
+            for chunk in chunks:
+                self._waiting[lane].append(LaneWork(offset, dispatch, chunk))
+                self.backlog_entries += _entry_count(dispatch, chunk)
+            waiting += len(chunks)
+        if now:
+            self._expander.add(offset, dispatch, now)
+        return manifest, waiting
+
+    def _count_done(self, dispatch_id: bytes, touched: dict[bytes, DispatchProgress]) -> None:
+        row = self._open[dispatch_id]
+        row["done"] += 1
+        touched[dispatch_id] = row
+        if row["done"] == row["expected"]:
+            del self._open[dispatch_id]
+
+    def _plan(self, touched: Mapping[bytes, DispatchProgress]) -> PagePlan:
+        rows = [(key, DISPATCH_PROGRESS.encode(row)) for key, row in touched.items()]
+        entries, pushes = self._expander.take()
+        return PagePlan(entries, rows, self.ledger.marks(), pushes)
 
 
-def _expand(
-    context: ShardContext,
-    offset: int,
-    dispatch: GroupDispatch,
-    entries: list[EntryWrite],
-    pushes: list[PlannedPush],
-) -> list[int]:
-    """Append the entries and pushes of one dispatch; returns its non-empty lanes, ascending."""
-    tenant = int.from_bytes(dispatch["tenant_id"], "big")
-    dispatch_id, sender, common = (
-        dispatch["dispatch_id"],
-        dispatch["sender_id"],
-        dispatch["event_template"],
-    )
-    seq = MailboxSeq.compose(epoch_at(context.boundaries, offset), offset & MAX_LOG_OFFSET)
-    day = dispatch["committed_at_ms"] // _MS_PER_DAY
-    is_control = dispatch["message_type"] == MessageType.CONTROL
-    mentioned = set(dispatch["mentions"])
-    lanes: set[int] = set()
-    recipients: dict[int, list[PushRecipient]] = {}
-    for user in dispatch["recipients"]:
-        if shard_of(tenant, user, context.shard_count) != context.shard:
-            raise RecordError(f"offset {offset}: a recipient belongs to another shard")  # DISP-13
-        own = user == sender
-        flags = EntryFlag.AFFECTS_SESSION_ORDER
-        if not own and not is_control:
-            flags |= EntryFlag.COUNTS_UNREAD  # EVT-09, UNREAD-02
-        types = [EventType.CONTROL if is_control else EventType.MESSAGE]
-        if user in mentioned:
-            types.append(EventType.MENTION)
-        heads = [
-            encode_entry_head(
-                seq,
-                event_type,
-                event_id_of(tenant, dispatch_id, user, event_type),
-                flags,
-                1 if event_type is EventType.MENTION else 0,
-                dispatch["client_message_id"] if own else None,  # EVT-10
-            )
-            for event_type in sorted(types)
-        ]
-        entries.extend(EntryWrite(tenant, user, offset, seq, day, head + common) for head in heads)
-        lanes.add(lane_of(tenant, user))
-        partition = push_partition_of(virtual_bucket(tenant, user), context.push_partitions)
-        recipients.setdefault(partition, []).append({"user_id": user, "entry_heads": heads})
-    for partition, listed in recipients.items():
-        batch: PushBatch = {
-            "tenant_id": dispatch["tenant_id"],
-            "mailbox_shard": context.shard,
-            "mailbox_seq": seq,
-            "origin_device_id": dispatch["origin_device_id"],
-            "sender_id": sender,
-            "common_encoded_body": common,
-            "recipients": listed,
-        }
-        pushes.append(PlannedPush(partition, PUSH_BATCH.encode(batch)))
-    return sorted(lanes)
+def _entry_count(dispatch: GroupDispatch, users: Sequence[int]) -> int:
+    mentions = dispatch["mentions"]
+    return len(users) + (sum(user in mentions for user in users) if mentions else 0)
+
+
+def _cut(dispatch: GroupDispatch, users: list[int]) -> list[list[int]]:
+    """Chunks of at most 2,000 entries of one lane (DP-02)."""
+    step = MAILBOX_WRITE_BATCH_MAX_ENTRIES // (2 if dispatch["mentions"] else 1)
+    return [users[at : at + step] for at in range(0, len(users), step)]

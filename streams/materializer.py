@@ -11,19 +11,20 @@ import logging
 from collections.abc import Sequence
 
 from faust.types import TP
-from stores.leases import ShardLeases
 
 from schemas.constants import LANE_COUNT
 from schemas.records import DispatchProgress, WatermarkRow
-from schemas.watermarks import ABSENT, NOTHING, pack_w, unpack_w
+from schemas.watermarks import NOTHING, unpack_w
+from stores.leases import ShardLeases
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
 from streams.app import QimApp
 from streams.appender import MailboxAppender
+from streams.expand import PlannedPush, ShardContext
+from streams.lanes import pack_marks
 from streams.leases import LeaseKeeper
-from streams.materialize_core import PlannedPush, ShardContext
 from streams.pages import Page
 from streams.push import PushWriter
-from streams.shard import PagedEvent, Position, ShardState, ShardTask, start_offset
+from streams.shard import PagedEvent, Position, ShardState, ShardTask
 from tables.progress import ProgressTable
 from tables.watermarks import WatermarksTable
 
@@ -98,24 +99,21 @@ class Materializer:
         stored = await self._store.watermark(shard)
         row = self._watermarks.get(shard)
         store_w = None if stored is None else stored.blob
-        table_w = NOTHING if row is None else min(mark.w for mark in unpack_w(row["w"]))
-        next_offset = start_offset(store_w, table_w)
+        table_marks = _marks(None if row is None else row["w"])
+        starts = tuple(map(min, table_marks, _marks(store_w)))
         position = Position(
             lease_term=term,
             context=ShardContext(shard, self._shard_count, self._push_partitions, boundaries),
             base_epoch=boundaries[0][0],
             store_w=store_w,
-            table_w=next_offset - 1,
+            starts=starts,
             page_number=0 if row is None else row["page_number"],
-            next_offset=next_offset,
         )
-        if table_w >= next_offset:
+        if starts != table_marks:
             # The mailbox has less than the table says: gateways must not go by the table until the replay is there.
-            _log.error(
-                "shard %d: mailbox W is %d, table W %d: replaying", shard, next_offset - 1, table_w
-            )
+            _log.error("shard %d: mailbox is behind the table: replaying", shard)
             await self._lower_watermark(shard, position)
-        _log.info("shard %d starts at %d with term %d", shard, next_offset, term)
+        _log.info("shard %d starts at %d with term %d", shard, position.next_offset, term)
         return position
 
     async def _lower_watermark(self, shard: int, position: Position) -> None:
@@ -124,7 +122,7 @@ class Materializer:
             "epoch": position.context.boundaries[-1][0],
             "base_epoch": position.base_epoch,
             "page_number": position.page_number,
-            "w": position.store_w or pack_w([ABSENT] * LANE_COUNT),
+            "w": pack_marks(position.starts),
         }
         await self.write_watermark(shard, row)
 
@@ -165,3 +163,8 @@ class Materializer:
     async def reposition(self, tp: TP, offset: int) -> None:
         """Read this partition from `offset` while the others flow."""
         await self._app.qim_consumer.reposition({tp: offset})
+
+
+def _marks(blob: bytes | None) -> tuple[int, ...]:
+    """W of all lanes; nothing is covered where nothing is stored."""
+    return (NOTHING,) * LANE_COUNT if blob is None else tuple(lane.w for lane in unpack_w(blob))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from schemas.errors import ServerFault
 from stores.paging import PagedStage
-from streams.materialize_core import PlannedPush
+from streams.expand import PlannedPush
 
 __all__ = ["PushWriter"]
 
@@ -30,13 +30,11 @@ Produce = Callable[
 class PushWriter:
     """Queues pushes of all shards of a worker and writes them in order."""
 
-    def __init__(self, topic: str, produce: Produce, page_interval_s: float = 0.0) -> None:
+    def __init__(self, topic: str, produce: Produce) -> None:
         self._topic = topic
         self._produce = produce
         self.dropped = 0
-        self.stage = PagedStage[PlannedPush](
-            "push.produce", self._write, max_records=_PAGE_MAX, min_interval_s=page_interval_s
-        )
+        self.stage = PagedStage[PlannedPush]("push.produce", self._write, max_records=_PAGE_MAX)
 
     def start(self) -> None:
         """Start the stage on the running loop, once."""

@@ -1,10 +1,11 @@
-"""One mailbox shard: a task that turns pages of dispatch records into durable entries, progress and W, in that order.
+"""One mailbox shard: a task that turns dispatch records into durable entries, progress and W, in that order.
 
     page -> plan (pure) -> entries + store W (one script) -> progress rows -> watermark row -> ack; pushes beside it
 
-Whatever goes wrong, nothing is guessed: the shard forgets what it holds, reads where it stands from the table and the
-mailbox, and starts again at W + 1 (design §6, TAKE-02). An error that a replay cannot mend (digest conflict, damage)
-stops this shard alone; its partition is held and the other shards go on (FAN-09, FAN-10).
+Between two pages at most one chunk of a heavy record runs (M-1). Whatever goes wrong, nothing is guessed: the shard
+forgets what it holds, reads where it stands from the table and the mailbox, and starts again at W + 1 (design §6,
+TAKE-02). An error that a replay cannot mend (digest conflict, damage) stops this shard alone; its partition is held and
+the other shards go on (FAN-09, FAN-10).
 """
 
 from __future__ import annotations
@@ -22,18 +23,28 @@ from faust.types import TP
 from schemas.constants import SHARD_QUEUE_MAX_PAGES
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreFault
 from schemas.records import DispatchProgress, WatermarkRow
-from schemas.watermarks import NOTHING, LaneMark, pack_uniform, pack_w, unpack_w, w_of
-from stores.mailbox import AppendOutcome, EntryWrite, ShardAppend
-from streams.materialize_core import PlannedPush, ShardContext, decode_page, plan_page
-from streams.pages import Page
+from stores.mailbox import AppendOutcome, ShardAppend
+from streams.expand import PlannedPush, ShardContext, split_lanes
+from streams.lanes import higher_marks, pack_marks
+from streams.materialize_core import (
+    HEAVY_RECIPIENTS,
+    Decoded,
+    PagePlan,
+    ShardPipeline,
+    decode_page,
+)
+from streams.pages import PAGE_RECORDS, Page
 
-__all__ = ["Position", "ShardServices", "ShardState", "ShardTask", "advance_blob", "start_offset"]
+__all__ = ["PagedEvent", "Position", "ShardServices", "ShardState", "ShardTask"]
 
 _log = logging.getLogger(__name__)
 _HIGH_PAGES = SHARD_QUEUE_MAX_PAGES
 _LOW_PAGES = SHARD_QUEUE_MAX_PAGES // 4
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
+_BACKLOG_MAX_ENTRIES = 1_000_000
+"""Waiting entries above which no page is taken; about 100 MB. Smaller: one wide record holds up the free lanes."""
+_SPLIT_STEP = 4096  # recipients split by lane in one go, 3 ms; then the other shards get their turn
 
 
 class ShardState(Enum):
@@ -46,19 +57,23 @@ class ShardState(Enum):
 
 
 class Position(NamedTuple):
-    """What a shard continues from: read anew at every start (design §6).
+    """What a shard continues from, read anew at every start (design §6).
 
-    `store_w` is the packed blob in the mailbox, None when it has none; `table_w` the log offset of the watermarks
-    table, -1 when it has none; `next_offset` the first record to process.
+    `starts` is the W to continue from, by lane: the smaller one of table and mailbox. `store_w` is the packed blob in
+    the mailbox, None when it has none.
     """
 
     lease_term: int
     context: ShardContext
     base_epoch: int
     store_w: bytes | None
-    table_w: int
+    starts: tuple[int, ...]
     page_number: int
-    next_offset: int
+
+    @property
+    def next_offset(self) -> int:
+        """The first record to process: min over lanes + 1, whatever a group committed (TAKE-01 T5)."""
+        return min(self.starts) + 1
 
 
 class PagedEvent(Protocol):
@@ -108,14 +123,6 @@ class ShardServices(Protocol):
         """Read the partition from `offset` on."""
 
 
-def advance_blob(stored: bytes | None, last_offset: int) -> bytes:
-    """The store's W after a page that ends at `last_offset`: every lane at least there, none ever back (WM-01)."""
-    if stored is None or (len(stored) == len(pack_uniform(0)) and w_of(stored, 0) <= last_offset):
-        return pack_uniform(last_offset)
-    lanes = [max(mark.w, last_offset) for mark in unpack_w(stored)]
-    return pack_w([LaneMark(w, w, w) for w in lanes])
-
-
 class ShardTask:
     """Runs one shard. `put` takes pages in log order; everything else happens in its own task."""
 
@@ -126,6 +133,7 @@ class ShardTask:
         self.failure: str | None = None
         self.position = position
         self.restarts = 0
+        self.pipeline = ShardPipeline(position.context, position.starts)
         self._services = services
         self._queue: deque[PagedEvent] = deque()
         self._arrived = asyncio.Event()
@@ -194,7 +202,7 @@ class ShardTask:
         _log.critical(
             "shard %d stops alone at offset %d",
             self.shard,
-            self.position.next_offset,
+            self.pipeline.ledger.next_offset,
             exc_info=error,
         )
         self.state = ShardState.FAILED
@@ -203,82 +211,111 @@ class ShardTask:
         self._services.hold(self.tp)
 
     async def _recover(self) -> None:
-        self.position = await self._services.position(self.shard)
+        self.position = at = await self._services.position(self.shard)
+        self.pipeline = ShardPipeline(at.context, at.starts)
         self._queue.clear()
         self._held = False
         self.state = ShardState.RUNNING  # pages read from the new position may arrive at once
         try:
-            await self._services.reposition(self.tp, self.position.next_offset)
+            await self._services.reposition(self.tp, at.next_offset)
         except BaseException:
             self.state = ShardState.RECOVERING
             raise
 
     async def _flow(self) -> None:
-        queue = self._queue
-        while True:
-            if not queue and not self._stopping:
+        pipeline = self.pipeline
+        while not self._stopping:
+            if self._queue and pipeline.backlog_entries < _BACKLOG_MAX_ENTRIES:
+                await self._page(self._take_events())
+            chunk = pipeline.next_chunk()
+            if chunk is not None:
+                await self._write(chunk)
+            elif not self._queue:
                 self._arrived.clear()
                 await self._arrived.wait()
-            if self._stopping:
-                return
+
+    def _take_events(self) -> list[PagedEvent]:
+        """Everything that is queued, up to a page's worth of records; pages of before a restart are dropped."""
+        queue, events, records = self._queue, [], 0
+        while queue and records < PAGE_RECORDS:
             event = queue.popleft()
-            if self._held and len(queue) <= _LOW_PAGES:
-                self._held = False
-                self._services.release(self.tp)
             if self._services.is_current(event.value):
-                await self._page(event.value)
-                event.ack()
+                events.append(event)
+                records += len(event.value.records)
+        if self._held and len(queue) <= _LOW_PAGES:
+            self._held = False
+            self._services.release(self.tp)
+        return events
 
-    async def _page(self, page: Page) -> None:
-        at = self.position
-        if page.first != at.next_offset:
-            raise QimError(
-                f"the log continues at {page.first}, not at {at.next_offset}", ErrorCode.INTERNAL
-            )
-        decoded = decode_page(self.shard, page.records)
+    async def _page(self, events: list[PagedEvent]) -> None:
+        if not events:
+            return
+        expected = self.pipeline.ledger.next_offset
+        for event in events:
+            if event.value.first != expected:
+                raise QimError(
+                    f"the log continues at {event.value.first}, not at {expected}",
+                    ErrorCode.INTERNAL,
+                )
+            expected = event.value.offset + 1
+        decoded = decode_page(self.shard, (r for event in events for r in event.value.records))
         ids = [dispatch["dispatch_id"] for _, _, dispatch in decoded]
-        plan = plan_page(at.context, decoded, await self._services.known_progress(self.shard, ids))
-        store_w = await self._append(at, plan.entries, plan.last_offset)
-        self._services.push(plan.pushes)
-        await self._services.write_progress(self.shard, plan.progress_rows)
-        table_w = max(at.table_w, plan.last_offset)
-        row: WatermarkRow = {
-            "lease_term": at.lease_term,
-            "epoch": at.context.boundaries[-1][0],
-            "base_epoch": at.base_epoch,
-            "page_number": at.page_number + 1,
-            "w": pack_uniform(table_w),
-        }
-        await self._services.write_watermark(self.shard, row)
-        self.position = at._replace(
-            store_w=store_w,
-            table_w=table_w,
-            page_number=at.page_number + 1,
-            next_offset=plan.last_offset + 1,
-        )
+        known = await self._services.known_progress(self.shard, ids)
+        await self._write(self.pipeline.take_page(decoded, known, await _split_heavy(decoded)))
+        for event in events:
+            event.ack()
 
-    async def _append(self, at: Position, entries: Sequence[EntryWrite], last_offset: int) -> bytes:
-        new_w = advance_blob(at.store_w, last_offset)
+    async def _write(self, plan: PagePlan) -> None:
+        """Entries and store W, then progress, then the watermark row: each durable before the next (ADAPT-05)."""
+        at = self.position
+        store_w = pack_marks(higher_marks(at.store_w, plan.marks))
         outcome = await self._services.append(
             ShardAppend(
                 shard=self.shard,
                 lease_term=at.lease_term,
                 base_epoch=at.base_epoch,
                 expected_w=at.store_w,
-                new_w=new_w,
+                new_w=store_w,
                 w_epoch=at.context.boundaries[-1][0],
-                entries=entries,
+                entries=plan.entries,
             )
         )
-        if outcome.code == "ok":
-            return new_w
-        if outcome.code in ("fenced", "w_mismatch"):
-            # Another term or another W: somebody else wrote, or the store lost something. Read again, start again.
-            raise StoreFault(f"append: {outcome.code} {outcome.detail}", ErrorCode.UNAVAILABLE)
-        raise StoreFault(f"append: {outcome.code} {outcome.detail}", ErrorCode.INTERNAL)
+        _check_outcome(outcome)
+        self._services.push(plan.pushes)
+        await self._services.write_progress(self.shard, plan.progress_rows)
+        row: WatermarkRow = {
+            "lease_term": at.lease_term,
+            "epoch": at.context.boundaries[-1][0],
+            "base_epoch": at.base_epoch,
+            "page_number": at.page_number + 1,
+            "w": pack_marks(plan.marks),
+        }
+        await self._services.write_watermark(self.shard, row)
+        self.position = at._replace(store_w=store_w, page_number=at.page_number + 1)
 
 
-def start_offset(store_w: bytes | None, table_w: int) -> int:
-    """Return min over lanes of min(table W, store W) + 1, whatever a consumer group committed (TAKE-01 T5, TAKE-02)."""
-    stored = NOTHING if store_w is None else min(mark.w for mark in unpack_w(store_w))
-    return min(stored, table_w) + 1
+def _check_outcome(outcome: AppendOutcome) -> None:
+    if outcome.code == "ok":
+        return
+    # Another term or another W: somebody else wrote, or the store lost something. Read again, start again.
+    again = outcome.code in ("fenced", "w_mismatch")
+    raise StoreFault(
+        f"append: {outcome.code} {outcome.detail}",
+        ErrorCode.UNAVAILABLE if again else ErrorCode.INTERNAL,
+    )
+
+
+async def _split_heavy(decoded: Decoded) -> dict[int, dict[int, list[int]]]:
+    """Recipients by lane of the heavy records of a page, by offset; in steps, so that other shards are not held up."""
+    found: dict[int, dict[int, list[int]]] = {}
+    for offset, _, dispatch in decoded:
+        users = dispatch["recipients"]
+        if len(users) <= HEAVY_RECIPIENTS:
+            continue
+        by_lane: dict[int, list[int]] = {}
+        for at in range(0, len(users), _SPLIT_STEP):
+            for lane, part in split_lanes(dispatch, users[at : at + _SPLIT_STEP]).items():
+                by_lane.setdefault(lane, []).extend(part)
+            await asyncio.sleep(0)
+        found[offset] = by_lane
+    return found

@@ -7,14 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores.paging import PageCounter, PagedStage, failed_stages, page_counters
+from stores.paging import (
+    BUSY_MESSAGES_PER_S,
+    Pace,
+    PageCounter,
+    PagedStage,
+    failed_stages,
+    page_counters,
+)
 from tests.support.virtual_time import run
 
 Process = Callable[[list[int]], Awaitable[None]]
 
 
 def stage(process: Process, name: str = "test", interval_s: float = 0.0) -> PagedStage[int]:
-    return PagedStage(name, process, max_records=10, min_interval_s=interval_s)
+    return PagedStage(name, process, max_records=10, pace=Pace(interval_s, 1 / BUSY_MESSAGES_PER_S))
 
 
 class Pages:
