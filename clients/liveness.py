@@ -1,4 +1,4 @@
-"""Is the connection alive? Heartbeat, probe and login deadline of one connection. Pure: time is passed in.
+"""Is the connection alive, and when to dial the next one? Pure: time is passed in.
 
 A PING is due when the server's interval has passed (GW-08) or when a message is overdue (GW-09); its PONG must come within
 what is left of the detection limit, so that a dead path is known at most `detection_limit_s` after the message was sent.
@@ -6,11 +6,12 @@ what is left of the detection limit, so that a dead path is known at most `detec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from clients.config import ClientConfig
 
-__all__ = ["Liveness"]
+__all__ = ["Dialling", "Liveness"]
 
 
 class Liveness:
@@ -64,3 +65,31 @@ class Liveness:
     def deadline_s(self) -> float:
         """Return when `take_ping` or `given_up` would answer differently."""
         return min(self._login_limit_s, self._ping_due_s, self._pong_limit_s)
+
+
+class Dialling:
+    """When to dial: at once for the first time, after each failure later, up to the longest pause."""
+
+    __slots__ = ("_delays_s", "_failures", "due_s")
+
+    def __init__(self, delays_s: Sequence[float]) -> None:
+        self.due_s = inf
+        self._delays_s = delays_s
+        self._failures = 0
+
+    def at(self, moment_s: float) -> None:
+        """Dial at this moment."""
+        self.due_s = moment_s
+
+    def cancel(self) -> None:
+        """Do not dial: it is being done, or nobody wants it any more."""
+        self.due_s = inf
+
+    def failed(self, now_s: float) -> None:
+        """A dial or a connection failed; the next one comes after a pause."""
+        self.due_s = now_s + self._delays_s[min(self._failures, len(self._delays_s) - 1)]
+        self._failures += 1
+
+    def succeeded(self) -> None:
+        """A login came through: pauses begin short again."""
+        self._failures = 0

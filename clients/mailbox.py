@@ -11,6 +11,7 @@ from math import inf
 from typing import Final
 
 from clients.config import ClientConfig
+from clients.protocol import ClientProtocol
 from clients.pulls import Covered, Interval, PullPlan
 from schemas.errors import Bug, ErrorCode, ProtocolError
 from schemas.wire import MailboxBatch
@@ -76,6 +77,19 @@ class MailboxSync:
             return self._plan.take_requests()
         self._due_s = inf
         return [] if self._asked else [Interval(cursor_seq, _UP_TO_WATERMARK)]
+
+    def send_due(self, online: ClientProtocol, cursor_seq: int, now_s: float) -> None:
+        """Queue a PULL_MAILBOX for everything that may be asked now."""
+        for interval in self.take_requests(cursor_seq, now_s):
+            request_id = online.send_pull(
+                {
+                    "after_seq": interval.after_seq,
+                    "up_to_seq": interval.up_to_seq,
+                    "max_items": self._config.pull_max_items,
+                    "max_bytes": self._config.pull_max_bytes,
+                }
+            )
+            self.asked(request_id, interval, now_s)
 
     def asked(self, request_id: int, interval: Interval, now_s: float) -> None:
         """A PULL_MAILBOX for `interval` was queued."""

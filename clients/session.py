@@ -22,9 +22,7 @@ from typing import Any, Final
 from clients.cmid import ClientMessageIds
 from clients.config import ClientConfig, Login
 from clients.events import (
-    Committed,
     EntriesShown,
-    Failed,
     Kicked,
     LoginRefused,
     Offline,
@@ -32,19 +30,18 @@ from clients.events import (
     SessionEvent,
     SyncProgress,
 )
-from clients.liveness import Liveness
+from clients.liveness import Dialling, Liveness
 from clients.mailbox import MailboxSync
-from clients.pending import Coordinates, PendingMessage, PendingMessages
+from clients.outbox import Outbox
+from clients.pending import PendingMessage, PendingMessages
 from clients.protocol import Answer, ClientProtocol, Event, Refusal, UnknownFrame
 from clients.states import ClientState
-from clients.timeline import Entry, Timeline
-from schemas.errors import ErrorCode, ProtocolError, RecordError, RequestError
+from clients.timeline import Timeline
+from schemas.errors import ProtocolError, RecordError
 from schemas.frames import Opcode
 from schemas.wire import (
-    SEND_MESSAGE,
     AuthOk,
     CursorRebased,
-    ErrorPayload,
     MailboxBatch,
     OnlineReady,
     Pong,
@@ -62,7 +59,6 @@ class DeviceSession:
         self.login = login
         self.config = config
         self.timeline = Timeline(keep=config.keep_timeline, start=login.start)
-        self.pending = PendingMessages(config.ack_timeout_s, config.detection_limit_s)
         self.cmids = ClientMessageIds(login.device_id, login.first_ordinal)
         self.wants_drop = False
         self.ended = False
@@ -70,10 +66,9 @@ class DeviceSession:
         self._protocol.close()
         self._mailbox = MailboxSync(config)
         self._events: list[SessionEvent] = []
-        self._in_flight: dict[int, PendingMessage] = {}
+        self._outbox = Outbox(config, self._emit)
         self._liveness = Liveness(config)
-        self._dial_s = inf
-        self._failures = 0
+        self._dialling = Dialling(config.reconnect_delays_s)
         self._session_epoch = 0
         self._sync_to_seq = 0
         self._reason = ""
@@ -90,6 +85,11 @@ class DeviceSession:
 
     # --- calls of the host ------------------------------------------------------------------------------------
     @property
+    def pending(self) -> PendingMessages:
+        """Messages without coordinates."""
+        return self._outbox.pending
+
+    @property
     def is_online(self) -> bool:
         """Whether messages go out at once."""
         return self._protocol.state is ClientState.ONLINE and not self.wants_drop
@@ -97,8 +97,8 @@ class DeviceSession:
     def start(self, now_s: float) -> None:
         """Ask for the first connection; legal once more after a loss that was final."""
         self.ended = False
-        self._failures = 0
-        self._dial_s = now_s
+        self._dialling.succeeded()
+        self._dialling.at(now_s)
 
     def stop(self, reason: str = "stopped") -> None:
         """End the session for good; pending messages stay in memory and are not sent."""
@@ -109,15 +109,7 @@ class DeviceSession:
 
         Raises ValueError for a client_message_id under way, RecordError for a record that cannot be encoded.
         """
-        if not self.is_online:
-            SEND_MESSAGE.encode(message.record)  # refuse now what could never be sent
-        self.pending.add(message)
-        if self.is_online:
-            try:
-                self._transmit(message, now_s)
-            except RecordError:
-                del self.pending.by_cmid[message.client_message_id]
-                raise
+        self._outbox.add(message, self._protocol if self.is_online else None, now_s)
 
     def resend(self, message: PendingMessage, now_s: float) -> None:
         """Send a settled message once more under its client_message_id; it counts as pending again.
@@ -136,11 +128,11 @@ class DeviceSession:
     @property
     def wants_dial(self) -> bool:
         """Whether the shell shall dial at `next_deadline_s` or now; False while a connection exists."""
-        return self._dial_s < inf
+        return self._dialling.due_s < inf
 
     def dialling(self) -> None:
         """The shell has begun to dial; `connection_made` or `connection_lost` follows."""
-        self._dial_s = inf
+        self._dialling.cancel()
 
     def connection_made(self, now_s: float) -> None:
         """A socket is open: log in."""
@@ -169,13 +161,10 @@ class DeviceSession:
         self.wants_drop = False
         self._protocol.close()
         self._mailbox.connection_lost()
-        self.pending.connection_lost()
-        self._in_flight.clear()
+        self._outbox.connection_lost()
         self._liveness.connection_lost()
         if not self.ended:
-            delays_s = self.config.reconnect_delays_s
-            self._dial_s = now_s + delays_s[min(self._failures, len(delays_s) - 1)]
-            self._failures += 1
+            self._dialling.failed(now_s)
             self._events.append(Offline(reason, final=False))
 
     def tick(self, now_s: float) -> None:
@@ -189,14 +178,13 @@ class DeviceSession:
             overdue = self.pending.mark_overdue(now_s)
             if self._liveness.take_ping(now_s, probe=overdue):
                 self._ping(now_s)
-            for message in self.pending.take_refused(now_s):
-                self._transmit(message, now_s)
+            self._outbox.send_refused(self._protocol, now_s)
         self._pull_what_is_due(now_s)
 
     def next_deadline_s(self) -> float:
         """Return when `tick` (or a dial) is due next; `inf` for never."""
         if self._protocol.is_closed():
-            return self._dial_s
+            return self._dialling.due_s
         return min(
             self._liveness.deadline_s(), self.pending.deadline_s(), self._mailbox.deadline_s()
         )
@@ -219,16 +207,12 @@ class DeviceSession:
 
     # --- answers ----------------------------------------------------------------------------------------------
     def _on_ack(self, request_id: int, ack: SendAck, _now_s: float) -> None:
-        message = self._in_flight.pop(request_id)
-        if ack["client_message_id"] != message.client_message_id:
-            raise ProtocolError("SEND_ACK of another message", ErrorCode.MALFORMED_PAYLOAD)
-        if self.pending.settle(message, Coordinates.of_ack(ack)):
-            self._events.append(Committed(message))
+        self._outbox.on_ack(request_id, ack)
 
     def _on_push(self, _request_id: int, push: PushEvents, now_s: float) -> None:
         fresh = self.timeline.show(push["entries"])
         if fresh:
-            self._settle_own(fresh)
+            self._outbox.settle_own(fresh)
             self._events.append(EntriesShown(fresh, pushed=True))
         self._mailbox.hint(now_s)
 
@@ -238,7 +222,7 @@ class DeviceSession:
         for entries, covered_through_seq, cursor in self._mailbox.deliver(request_id, batch, now_s):
             fresh = self.timeline.apply_batch(entries, covered_through_seq, cursor)
             if fresh:
-                self._settle_own(fresh)
+                self._outbox.settle_own(fresh)
                 self._events.append(EntriesShown(fresh, pushed=False))
             goal_seq = self._sync_to_seq if syncing else batch["lane_watermark"]
             self._events.append(SyncProgress(covered_through_seq, goal_seq))
@@ -250,9 +234,7 @@ class DeviceSession:
         self._liveness.ping_in(now_s, pong["next_ping_interval_ms"])
         if not self.is_online:
             return
-        overdue = self.pending.take_overdue()
-        for message in overdue:
-            self._transmit(message, now_s)
+        overdue = self._outbox.send_overdue(self._protocol, now_s)
         if pong["lane_watermark"] > self.timeline.cursor_seq:
             # After a retry its ACK has the first word; the mailbox settles the message if that is lost too.
             self._mailbox.hint(now_s, at_once=not overdue)
@@ -277,14 +259,10 @@ class DeviceSession:
         if ready["sync_to_seq"] >= self.timeline.cursor_seq:
             self.timeline.adopt_cursor(ready["sync_to_seq"], ready["cursor"])
         self._liveness.online()
-        self._failures = 0
+        self._dialling.succeeded()
         self._mailbox.go_online(now_s)
         self._events.append(Online(self._session_epoch, ready["sync_to_seq"]))
-        for message in list(self.pending.by_cmid.values()):
-            if now_s - message.created_s > self.config.pending_max_age_s:
-                self._fail(message, RequestError("too old to be sent again"))
-            else:
-                self._transmit(message, now_s)
+        self._outbox.send_all(self._protocol, now_s)
 
     def _on_kicked(self, _request_id: int, kicked: dict[str, str], _now_s: float) -> None:
         self._events.append(Kicked(kicked["reason"]))
@@ -299,7 +277,7 @@ class DeviceSession:
     def _on_refusal(self, refusal: Refusal, now_s: float) -> None:
         answers, request_id, error = refusal
         if answers is Opcode.SEND_MESSAGE:
-            self._on_send_refused(self._in_flight.pop(request_id), error, now_s)
+            self._outbox.on_refusal(request_id, error, now_s)
         elif answers is Opcode.PULL_MAILBOX and error["retryable"]:
             self._liveness.login_answered(now_s)
             self._mailbox.refuse(request_id, now_s)
@@ -309,16 +287,6 @@ class DeviceSession:
             code, rebuild = error["code"], error["rebuild_required"]
             self._events.append(LoginRefused(code, error["detail"], rebuild))
             self._end(f"refused: {code} {error['detail']}")
-
-    def _on_send_refused(self, message: PendingMessage, error: ErrorPayload, now_s: float) -> None:
-        if message.settled:
-            return
-        if error["retryable"]:
-            self.pending.refuse(message, now_s + self.config.refused_retry_s)
-        else:
-            code = error["code"]
-            known = ErrorCode(code) if code in ErrorCode._value2member_map_ else None
-            self._fail(message, RequestError(f"{code} {error['detail']}", known))
 
     # --- inner ------------------------------------------------------------------------------------------------
     def _authenticate(self) -> None:
@@ -332,10 +300,6 @@ class DeviceSession:
             }
         )
 
-    def _transmit(self, message: PendingMessage, now_s: float) -> None:
-        self._in_flight[self._protocol.send_message(message.record)] = message
-        self.pending.sent(message, now_s)
-
     def _ping(self, now_s: float) -> None:
         self._protocol.send_ping(
             {"client_time_ms": int(now_s * 1000), "foreground": self.config.foreground}
@@ -344,36 +308,14 @@ class DeviceSession:
     def _pull_what_is_due(self, now_s: float) -> None:
         if self._protocol.state not in {ClientState.SYNCING, ClientState.ONLINE}:
             return
-        for interval in self._mailbox.take_requests(self.timeline.cursor_seq, now_s):
-            request_id = self._protocol.send_pull(
-                {
-                    "after_seq": interval.after_seq,
-                    "up_to_seq": interval.up_to_seq,
-                    "max_items": self.config.pull_max_items,
-                    "max_bytes": self.config.pull_max_bytes,
-                }
-            )
-            self._mailbox.asked(request_id, interval, now_s)
+        self._mailbox.send_due(self._protocol, self.timeline.cursor_seq, now_s)
 
     def _complete_sync(self) -> None:
         if self._protocol.state is ClientState.SYNCING and self._mailbox.login_complete:
             self._protocol.send_sync_complete({"sync_to_seq": self._sync_to_seq})
 
-    def _settle_own(self, entries: list[Entry]) -> None:
-        """Own entries name their client_message_id: what they settle is not sent again (SDK-06)."""
-        by_cmid = self.pending.by_cmid
-        if not by_cmid:
-            return
-        for entry in entries:
-            cmid = entry.client_message_id
-            message = by_cmid.get(cmid) if cmid is not None else None
-            if message is not None:
-                self.pending.settle(message, Coordinates.of_entry(entry))
-                self._events.append(Committed(message))
-
-    def _fail(self, message: PendingMessage, error: RequestError) -> None:
-        if self.pending.settle(message, error):
-            self._events.append(Failed(message))
+    def _emit(self, event: SessionEvent) -> None:
+        self._events.append(event)
 
     def _drop(self, reason: str) -> None:
         self._reason = reason
@@ -383,6 +325,6 @@ class DeviceSession:
         if not self.ended:
             self.ended = True
             self._events.append(Offline(reason, final=True))
-        self._dial_s = inf
+        self._dialling.cancel()
         self._protocol.close()
         self._drop(reason)
