@@ -22,6 +22,7 @@ from typing import Any
 
 from faust.types import TP
 
+from stores.paging import Pace
 from streams.app import QimApp, StreamConfig
 from streams.pages import Page
 
@@ -49,6 +50,7 @@ class PageAppOptions:
     late_start_s: float = 0.0  # the start hook takes this long
     write: bool = True  # False: read and acknowledge only
     latency: bool = False  # print how old each record is at delivery
+    pace_ms: float = 0.0
     overrides: dict[str, float] = field(default_factory=dict)
 
 
@@ -123,6 +125,7 @@ class Worker:
             slot_count=options.slot_count,
             owned_slots=frozenset(options.slots),
             web_port=options.web_port,
+            fetch_pace=Pace(options.pace_ms / 1000),
             **options.overrides,  # type: ignore[arg-type]
         )
         self.app = QimApp(config)
