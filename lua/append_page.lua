@@ -10,7 +10,7 @@
 -- Arguments: ARGV[1] key prefix; ARGV[2] cmsgpack of one flat array:
 --   retention_days, format_version, W layout, number of sections, then per section
 --     items that follow, shard, lease_term, W epoch, expected W blob ('' = none stored), new W blob, number of users, then
---     per user: user key, number of entries, then per entry: UTC day, log_offset, mailbox_seq (16 hex), entry bytes.
+--     per user: user key, number of entries (at most 2,000), then per entry: UTC day, log_offset, mailbox_seq (16 hex), entry bytes.
 --   Numbers that go into commands are text, so that Redis formats none of them.
 -- Writes: bucket, proof, day index, identity index, W; per user also the promotion of days that have expired.
 -- Returns one item a section: 1, or {code, detail, stored W blob or ''} with code one of
@@ -26,13 +26,13 @@ local retention_days, format_version, w_layout = A[1], A[2], A[3]
 local now_s = tonumber(redis.call('TIME')[1])
 -- @include _retention
 
-local MAX_ACTIVE_DAYS = retention_days + 2 -- MBX-23, and the one day that a fast clock may be ahead
-local ZADD_ITEMS = 2000 -- arguments a command: far below the stack limit of unpack
-
 local function w_is_legal(layout, epoch, blob)
   return (layout == w_layout and (#blob == 19 or #blob == 1216) or layout == 'packed-v1' and #blob == 1216)
     and tonumber(epoch) ~= nil and byte(blob, 1) <= 1
 end
+
+-- Active days lie between the oldest living day and the one day that a fast clock may be ahead, so no user has more than
+-- retention_days + 2 of them (MBX-23).
 
 -- Judges lease and W of the section whose header starts at A[at]. Returns nil, or code, detail, stored blob.
 local function judge_header(at, plan)
@@ -60,16 +60,6 @@ local function judge_header(at, plan)
   end
 end
 
-local function plan_zadd(plan, key, score, member, open)
-  if not open or #open >= ZADD_ITEMS then
-    open = { 'ZADD', key }
-    plan[#plan + 1] = open
-  end
-  open[#open + 1] = score
-  open[#open + 1] = member
-  return open
-end
-
 -- Plans the entries of one user and day, `entries` = positions in A. Returns nil, or code, detail.
 local function judge_day(user_key, state, day, entries, plan, meta)
   local expiry, proof = expiry_of(day), state.days[day]
@@ -86,7 +76,7 @@ local function judge_day(user_key, state, day, entries, plan, meta)
   if known.err then return 'wrong_type', 'mbseqbucket' end
   if proof and known[1] ~= expiry then return 'corrupt', 'identity index ' .. user_key end
   local highest, highest_seq = proof and proof.offset or -1, proof and proof.seq or nil
-  local into_bucket, into_identity
+  local into_bucket, into_identity = { 'ZADD', bucket }, { 'ZADD', identity }
   for i = 1, #entries do
     local at = entries[i]
     local score, seq, member = A[at + 1], A[at + 2], A[at + 3]
@@ -98,12 +88,15 @@ local function judge_day(user_key, state, day, entries, plan, meta)
       if proof and offset <= proof.offset and call('ZCOUNT', bucket, score, score) > 0 then
         return 'corrupt', 'no identity of ' .. seq
       end
-      into_bucket = plan_zadd(plan, bucket, score, member, into_bucket)
-      into_identity = plan_zadd(plan, identity, expiry, seq, into_identity)
+      local n = #into_bucket
+      into_bucket[n + 1], into_bucket[n + 2] = score, member
+      into_identity[n + 1], into_identity[n + 2] = expiry, seq
       if offset > highest then highest, highest_seq = offset, seq end
     end
   end
-  if not into_bucket then return end
+  if #into_bucket == 2 then return end
+  plan[#plan + 1] = into_bucket
+  plan[#plan + 1] = into_identity
   if not proof then
     plan[#plan + 1] = { 'EXPIREAT', bucket, expiry }
     plan[#plan + 1] = { 'ZADD', prefix .. 'mbdays:' .. user_key, expiry, day }
@@ -179,7 +172,6 @@ local function judge_user(user_key, at, count, plan)
     code, detail = judge_day(user_key, state, days[i], by_day[days[i]], plan, meta)
     if code then return code, detail end
   end
-  if state.count > MAX_ACTIVE_DAYS then return 'corrupt', 'more active days than retention allows' end
   if gap ~= state.gap then
     meta[#meta + 1] = 'expired_gap_boundary'
     meta[#meta + 1] = gap
@@ -202,17 +194,17 @@ local function judge_user(user_key, at, count, plan)
 end
 
 -- The usual case at a small and constant price, whatever the number of active days: entries of the newest day, which is
--- active, in order and above everything that day holds. The same proofs of that day are checked; any doubt is left to
--- judge_user, which knows every rule. Plans the writes and returns true, or changes nothing and returns false.
+-- active, in order and above everything that day holds, and so above any trim. The same proofs of that day are checked, not
+-- those of older days, which this write does not touch; any doubt is left to judge_user, which knows every rule. Plans the writes and returns true, or changes nothing and returns false.
 -- `hot` is a plan for one entry without a table for each command: HOT_ITEMS items.
 local HOT_ITEMS = 8
 local function judge_hot(user_key, at, count, hot, plan)
   local day = A[at]
   local expiry, text = expiry_of(day), day_text(day)
   local meta, field = prefix .. 'mbmeta:' .. user_key, 'day:' .. text
-  local found = try('HMGET', meta, 'retention_format_version', 'max_day', 'min_day', field, 'user_trim_seq')
+  local found = try('HMGET', meta, 'retention_format_version', 'max_day', 'min_day', field)
   local proof = found[4]
-  if found.err or found[1] ~= format_version or found[2] ~= text or not proof or found[5]
+  if found.err or found[1] ~= format_version or found[2] ~= text or not proof
     or #proof <= 17 or sub(proof, 18) ~= expiry or day > today + 1
     or is_expired(tonumber(found[3] or 0)) then
     return false
@@ -233,7 +225,6 @@ local function judge_hot(user_key, at, count, hot, plan)
     return true
   end
   local lookup, into_bucket, into_identity = { 'ZMSCORE', identity, sub(proof, 1, 16) }, { 'ZADD', bucket }, { 'ZADD', identity }
-  if count * 2 > ZADD_ITEMS then return false end
   for i = 1, count do
     local entry = at + (i - 1) * 4
     if A[entry] ~= day or (i > 1 and A[entry + 2] < A[entry - 2]) then return false end

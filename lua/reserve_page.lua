@@ -23,7 +23,7 @@ local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 -- @include _commit
 
 local FIELDS = 8
-local RECOVERY_ITEMS = 2000 -- arguments a command: far below the stack limit of unpack
+local RECOVERY_ITEMS = 2000 -- arguments a command: unpack has a stack limit
 local recovery = { 'ZADD', prefix .. 'msgrecovery' }
 
 local function existing(commit_key, fields)

@@ -10,7 +10,6 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from schemas.constants import (
     MAILBOX_RETENTION_DAYS,
@@ -37,8 +36,6 @@ from stores.memory_leases import MemoryShardLeases
 from stores.scan import Bounds, DayRead, answer, bounds_of, effective_trim, read_limit
 
 __all__ = ["Bucket", "MemoryMailboxStore", "UserMailbox"]
-
-_MAX_ACTIVE_DAYS: Final = MAILBOX_RETENTION_DAYS + 2  # MBX-23, one more for a clock that is ahead
 
 
 def _expiry_of(day: int) -> int:
@@ -204,8 +201,6 @@ class MemoryMailboxStore:
             after.promote(now_s)
             for entry in entries:
                 after.add(entry, now_s, before)
-            if len(after.proofs) > _MAX_ACTIVE_DAYS:
-                raise _Refused("corrupt", "more active days than retention allows")
             staged[key] = after
         self.mailboxes.update(staged)
         self.watermarks[append.shard] = StoredWatermark(W_LAYOUT, append.w_epoch, append.new_w)

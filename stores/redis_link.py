@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.exceptions import (
@@ -33,8 +34,9 @@ from redis.exceptions import (
 
 from lua import Script
 from schemas.errors import StoreFault, StoreUnknownOutcome
+from schemas.metrics import Reading, counter, histogram, now_us
 
-__all__ = ["RedisLink", "redacted", "redacted_url"]
+__all__ = ["RedisLink", "link_readings", "redacted", "redacted_url"]
 
 _LOG: Final = logging.getLogger(__name__)
 # Answers that Redis gives instead of running the command. All page scripts open with `#!lua`, so that a lack of memory is
@@ -42,6 +44,7 @@ _LOG: Final = logging.getLogger(__name__)
 _REFUSALS: Final = (OutOfMemoryError, NoPermissionError, AuthenticationError)
 _REFUSED: Final = ("MISCONF",)  # redis-py has no class for it
 _DETAIL_LIMIT: Final = 300
+_links: WeakSet[RedisLink] = WeakSet()
 
 
 def redacted(detail: object) -> str:
@@ -57,13 +60,32 @@ def redacted_url(url: str) -> str:
     return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
+def link_readings() -> Iterator[Reading]:
+    """Calls that wait for a free connection, by instance (OBS-07)."""
+    waiting: dict[str, int] = {}
+    for link in _links:
+        waiting[link.name] = waiting.get(link.name, 0) + link.waiting
+    for name, calls in waiting.items():
+        yield Reading("qim_redis_calls_waiting", calls, (name,))
+
+
 class RedisLink:
     """Connections to one instance; bound to the event loop that first uses it.
 
     `connections` bounds the commands in flight (COM-23), `timeout_s` covers connecting and the command together.
     """
 
-    __slots__ = ("_free", "_idle", "_kind", "_kwargs", "name", "timeout_s")
+    __slots__ = (
+        "__weakref__",
+        "_failures",
+        "_free",
+        "_idle",
+        "_kind",
+        "_kwargs",
+        "_latency",
+        "name",
+        "timeout_s",
+    )
 
     def __init__(self, url: str, connections: int = 8, timeout_s: float = 5.0) -> None:
         options: dict[str, Any] = dict(parse_url(url))
@@ -73,6 +95,16 @@ class RedisLink:
         self._free = asyncio.Semaphore(connections)
         self.name = redacted_url(url)
         self.timeout_s = timeout_s
+        self._latency = histogram("qim_redis_call_us", self.name)
+        self._failures = counter("qim_redis_failures_total", self.name)
+        _links.add(self)
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a free connection."""
+        return len(
+            self._free._waiters or ()
+        )  # noqa: SLF001 - counting them ourselves would cost every call
 
     async def run(self, script: Script, *args: str | bytes | int, keys: Sequence[str] = ()) -> Any:
         """Run a script; loads it where the server does not know it yet.
@@ -95,6 +127,7 @@ class RedisLink:
 
     async def _call(self, *args: str | bytes | int) -> Any:
         async with self._free:
+            begin_us = now_us()
             link = self._idle.pop() if self._idle else self._kind(**self._kwargs)
             try:
                 async with asyncio.timeout(self.timeout_s):
@@ -109,6 +142,7 @@ class RedisLink:
                 self._idle.append(link)
                 raise self._answered(error) from error
             except (RedisError, OSError, TimeoutError) as error:
+                self._failures.add()
                 await self._drop(link)
                 _LOG.error("%s: no answer: %s", self.name, redacted(error))
                 raise StoreUnknownOutcome(f"{self.name}: no answer") from error
@@ -116,6 +150,7 @@ class RedisLink:
                 await link.disconnect(nowait=True)
                 raise
             self._idle.append(link)
+            self._latency.observe(now_us() - begin_us)
             return reply
 
     async def _drop(self, link: AbstractConnection) -> None:
@@ -126,6 +161,7 @@ class RedisLink:
             await connection.disconnect(nowait=True)
 
     def _answered(self, error: RedisError) -> StoreFault | StoreUnknownOutcome:
+        self._failures.add()
         text = redacted(error)
         _LOG.error("%s: %s", self.name, text)
         if isinstance(error, _REFUSALS) or text.startswith(_REFUSED):

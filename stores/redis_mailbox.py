@@ -13,6 +13,7 @@ from typing import Any, Final
 from lua import load
 from schemas.constants import (
     MAILBOX_RETENTION_DAYS,
+    MAILBOX_WRITE_BATCH_MAX_ENTRIES,
     MAX_LOG_OFFSET,
     RETENTION_FORMAT_VERSION,
 )
@@ -43,6 +44,8 @@ _TRUNCATE: Final = load("truncate")
 _VERSION: Final = str(RETENTION_FORMAT_VERSION)
 _SEQ_END: Final = 9
 _W_FIELDS: Final = 3
+_ENTRY_ITEMS: Final = 4
+_USER_ITEMS_MAX: Final = MAILBOX_WRITE_BATCH_MAX_ENTRIES * _ENTRY_ITEMS  # DP-02
 
 
 def user_key(tenant: int, user: int, base_epoch: int) -> str:
@@ -71,7 +74,9 @@ def _section(append: ShardAppend) -> list[Any]:
         len(users),
     ]
     for (tenant, user), rows in users.items():
-        section += (user_key(tenant, user, append.base_epoch), len(rows) // 4)
+        if len(rows) > _USER_ITEMS_MAX:  # a script's commands take a bounded number of arguments
+            raise Bug(f"more than {MAILBOX_WRITE_BATCH_MAX_ENTRIES} entries for one user")
+        section += (user_key(tenant, user, append.base_epoch), len(rows) // _ENTRY_ITEMS)
         section += rows
     section[0] = len(section) - 1
     return section

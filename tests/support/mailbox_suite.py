@@ -80,6 +80,10 @@ class MailboxHarness(ABC):
         """Put a foreign entry below the largest offset of a bucket, proofs untouched."""
 
     @abstractmethod
+    async def forget_identity(self, user: int, seq: int) -> None:
+        """Remove one sequence from the identity index."""
+
+    @abstractmethod
     async def snapshot(self) -> object:
         """Everything stored, expiries included; equal snapshots mean that nothing was written."""
 
@@ -332,10 +336,33 @@ class MailboxSuite:
         entry = mailbox.entry(1)
         await self.refused(mailbox, "conflict", entry._replace(member=entry.member + b"x"))
 
+    @pytest.mark.contract("MBX-20", "MBX-31", "GATE-17")
+    async def test_a_sequence_on_two_days_of_one_page_is_refused(self, mailbox: Mailbox) -> None:
+        page = [mailbox.entry(1), mailbox.entry(1, day=-1, ordinal=1)]
+        await self.refused(mailbox, "corrupt", *page)
+
+    @pytest.mark.contract("MBX-31", "REG-10")
+    async def test_a_page_may_mix_the_newest_day_with_others(self, mailbox: Mailbox) -> None:
+        await mailbox.fill(1)
+        page = [mailbox.entry(o, day=day) for o, day in ((2, 0), (3, -1), (4, 0), (5, -1))]
+        for _ in range(2):
+            assert (await mailbox.append(*page)).code == "ok"
+        assert offsets(await mailbox.scan()) == [1, 2, 3, 4, 5]
+
+    @pytest.mark.contract("MBX-31", "MBX-32", "GATE-17")
+    async def test_an_entry_that_lost_its_identity_is_not_written_twice(
+        self, mailbox: Mailbox
+    ) -> None:
+        await mailbox.fill(1, 2)
+        await mailbox.harness.forget_identity(USER, seq_of(1))
+        await self.refused(mailbox, "corrupt", mailbox.entry(1))
+
     # --- fencing and W ---------------------------------------------------------------------------------------
 
     async def refused(self, mailbox: Mailbox, code: str, *entries: EntryWrite) -> AppendOutcome:
         """Append what must be refused without a write; another user of the page suffers with it."""
+        if not mailbox.term:
+            await mailbox.lease()
         before = await mailbox.harness.snapshot()
         outcome = await mailbox.append(mailbox.entry(50, user=OTHER), *entries)
         assert outcome.code == code, outcome

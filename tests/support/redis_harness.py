@@ -103,6 +103,10 @@ class RedisHarness(MailboxHarness):
         key = f"mailbox:{user_key(TENANT, user, 1)}:{day}"
         await self.run(self.links[0], "ZADD", key, log_offset, entry)
 
+    async def forget_identity(self, user: int, seq: int) -> None:
+        key = f"mbseqbucket:{user_key(TENANT, user, 1)}"
+        assert await self.run(self.links[0], "ZREM", key, f"{seq:016x}") == 1
+
     async def snapshot(self) -> object:
         return {
             (link.name, key): (

@@ -255,11 +255,71 @@ async def test_entries_that_contradict_themselves_are_a_bug_of_the_caller(
             await mailbox.append(wrong)
 
 
-async def test_one_user_may_get_more_entries_than_a_command_takes_arguments(
+@pytest.mark.contract("DP-02")
+async def test_one_user_gets_at_most_a_chunk_in_one_page(harness: RedisHarness) -> None:
+    mailbox = Mailbox(harness)
+    for first in (0, 2000):  # a new mailbox, then one that is in use
+        await mailbox.fill(*range(first, first + 2000))
+    with pytest.raises(Bug):
+        await mailbox.fill(*range(4000, 6001))
+    assert offsets(await mailbox.scan(max_items=10_000)) == list(range(4000))
+
+
+@pytest.mark.contract("MBX-40", "MBX-42")
+async def test_an_active_day_that_goes_on_still_promotes_an_expired_one(
     harness: RedisHarness,
 ) -> None:
     mailbox = Mailbox(harness)
-    for first in (0, 2500):  # a new mailbox, then one that is in use
-        await mailbox.fill(*range(first, first + 2500))
-    found = await mailbox.scan(max_items=10_000)
-    assert offsets(found) == list(range(5000))
+    await mailbox.fill(1, day=-7)
+    await mailbox.fill(2)
+    await harness.age(1)
+    await mailbox.fill(3)
+    meta = await harness.run(harness.links[0], "HGETALL", "mbmeta:{0:7}:e1")
+    fields = dict(zip(meta[::2], meta[1::2], strict=True))
+    assert fields[b"active_day_count"] == b"1"
+    assert fields[b"expired_gap_boundary"] == f"{seq_of(1):016x}".encode()
+
+
+@pytest.mark.contract("MBX-12", "MBX-32", "GATE-17")
+@pytest.mark.parametrize(
+    ("command", "family", "args"),
+    [
+        ("HSET", "mbmeta", ("active_day_count", "2")),
+        ("HSET", "mbmeta", ("min_day", "1")),
+        ("HSET", "mbmeta", ("max_day", "99999")),
+        ("HDEL", "mbmeta", ("min_day",)),
+        ("HSET", "mbmeta", ("day:<day>", "0001000000000002:1")),
+        ("HSET", "mbmeta", ("day:<day>", "short")),
+        ("HSET", "mbmeta", ("expired_gap_boundary", "12")),
+        ("HSET", "mbmeta", ("unknown", "0001000000000002:1")),
+        ("ZADD", "mbdays", ("1", "<day>")),
+        ("ZADD", "mbdays", ("1", "5")),
+    ],
+)
+async def test_gate_17_each_part_of_the_proof_is_checked(
+    harness: RedisHarness, command: str, family: str, args: tuple[str, ...]
+) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.fill(1, 2)
+    filled = [arg.replace("<day>", str(harness.day(0))) for arg in args]
+    await harness.run(harness.links[0], command, f"{family}:{{0:7}}:e1", *filled)
+    before = await harness.snapshot()
+    assert (await mailbox.append(mailbox.entry(3, day=-1))).code == "corrupt"
+    assert isinstance(await mailbox.scan_any(), MailboxDirty)
+    assert await harness.snapshot() == before
+
+
+@pytest.mark.contract("EVT-06")
+async def test_large_entries_do_not_make_large_replies(harness: RedisHarness) -> None:
+    mailbox = Mailbox(harness)
+    await mailbox.append(*(mailbox.entry(o, size=8000) for o in range(200)))
+
+    async def sent() -> int:
+        info: bytes = await harness.links[0].command("INFO", "stats")
+        (line,) = [x for x in info.decode().splitlines() if x.startswith("total_net_output_bytes:")]
+        return int(line.split(":")[1])
+
+    before = await sent()
+    found = await mailbox.scan(max_items=1000, max_bytes=20_000)
+    assert len(found.entries) == 3
+    assert await sent() - before < 150_000

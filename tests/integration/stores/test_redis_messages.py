@@ -122,6 +122,26 @@ async def test_keys_carry_the_bucket_tag_and_the_owner_ends_with_the_commit(
     assert f"{messages.prefix}msgrecovery".encode() not in await messages.snapshot()
 
 
+@pytest.mark.contract("COM-05", "COM-14")
+async def test_the_owner_of_a_late_commit_is_not_born_expired(
+    messages: RedisMessageHarness,
+) -> None:
+    late = request_of(messages.now_ms() - 100 * 3_600_000)
+    await messages.store.reserve_and_record([late])
+    ends = await messages.link(late).command("PEXPIRETIME", messages.owner(late))
+    assert ends >= messages.now_ms() + 7_190_000
+    other = request_of(messages.now_ms(), 1, conversation=3)
+    assert await messages.store.reserve_and_record([other]) == [ReserveResult("conflict")]
+
+
+@pytest.mark.contract("COM-06")
+async def test_a_continued_reservation_holds_its_record_once(messages: RedisMessageHarness) -> None:
+    request = request_of(messages.now_ms())
+    await messages.store.reserve_only([request])
+    await messages.store.reserve_and_record([request])
+    assert await messages.link(request).command("HEXISTS", messages.commit(request), "r") == 0
+
+
 @pytest.mark.contract("COM-06", "REG-29", "HIST-12")
 async def test_a_sequence_that_went_back_is_refused(messages: RedisMessageHarness) -> None:
     request = request_of(messages.now_ms())

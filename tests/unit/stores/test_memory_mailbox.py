@@ -48,6 +48,9 @@ class MemoryHarness(MailboxHarness):
     async def plant(self, user: int, day: int, log_offset: int, entry: bytes) -> None:
         self.memory.mailboxes[TENANT, user, 1].buckets[day].members[entry] = log_offset
 
+    async def forget_identity(self, user: int, seq: int) -> None:
+        del self.memory.mailboxes[TENANT, user, 1].identity[seq]
+
     async def snapshot(self) -> object:
         for mailbox in self.memory.mailboxes.values():
             mailbox.expire(self._now_s)  # no write: a server does it by itself, whenever it likes
