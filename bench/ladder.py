@@ -97,7 +97,11 @@ async def climb(
         ack, e2e = report["ack_ms"]["p99"], report["e2e_ms"]["p99"]
         verdict = "; ".join(step["short_of"]) or "passed"
         cpu = report["server_cpu_ms_per_message"]
-        say(f"{rate:g}/s: ACK p99 {ack} ms, e2e p99 {e2e} ms, {cpu} ms of CPU a message: {verdict}")
+        foreign = report["foreign_cpu_s"] / max(report["window_s"], 1e-9)
+        say(
+            f"{rate:g}/s: ACK p99 {ack} ms, e2e p99 {e2e} ms, {cpu} ms of CPU a message, "
+            f"{foreign:.2f} cores used by others: {verdict}"
+        )
         return not step["short_of"]
 
     top = 0.0

@@ -93,6 +93,7 @@ def build_report(
         ),
         "server_cpu_s": figures.server_cpu_s,
         "client_cpu_s": round(client_cpu_s, 3),
+        "foreign_cpu_s": round(max(0.0, figures.machine_cpu_s - cpu_s - client_cpu_s), 3),
         "evalsha_per_dispatch": (
             round(figures.evalsha_calls / figures.dispatches, 4) if figures.dispatches else None
         ),

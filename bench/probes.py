@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from platform import python_version
 from typing import Any, Final
 
@@ -22,9 +24,19 @@ from bench.target import Target, group_of
 from ops.procstat import read_stat
 from schemas.topics import dispatch_topic
 
-__all__ = ["Figures", "Snapshot", "compare", "describe", "http_json", "stages_in", "take_snapshot"]
+__all__ = [
+    "Figures",
+    "Snapshot",
+    "busy_s",
+    "compare",
+    "describe",
+    "http_json",
+    "stages_in",
+    "take_snapshot",
+]
 
 _TIMEOUT_S: Final = 5.0
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 Stages = dict[str, dict[str, int]]
 
 
@@ -33,6 +45,7 @@ class Snapshot:
     """Counters at one moment."""
 
     cpu_s: dict[str, float]  # by process name
+    machine_s: float  # of all processes of the machine, the host's share in it included
     stages: list[Stages]  # one a web port
     evalsha_calls: int
     redis_bytes: int
@@ -44,6 +57,7 @@ class Figures:
     """What happened between two snapshots."""
 
     server_cpu_s: dict[str, float]  # by group
+    machine_cpu_s: float
     page_records: dict[str, float]  # mean by stage
     pages: dict[str, int]
     evalsha_calls: int
@@ -59,6 +73,7 @@ async def take_snapshot(target: Target) -> Snapshot:
     stats = {name: read_stat(pid) for name, pid in target.processes().items()}
     return Snapshot(
         {name: stat.cpu_s for name, stat in stats.items() if stat is not None},
+        _machine_s(),
         stages,
         sum(calls for calls, _ in redis),
         sum(used for _, used in redis),
@@ -84,12 +99,24 @@ def compare(begin: Snapshot, end: Snapshot) -> Figures:
             records[stage] = records.get(stage, 0) + counts["records"] - earlier["records"]
     return Figures(
         {group: round(used_s, 3) for group, used_s in sorted(cpu_s.items())},
+        end.machine_s - begin.machine_s,
         {stage: round(records[stage] / n, 2) for stage, n in sorted(pages.items()) if n},
         {stage: n for stage, n in sorted(pages.items()) if n},
         end.evalsha_calls - begin.evalsha_calls,
         end.redis_bytes - begin.redis_bytes,
         end.dispatches - begin.dispatches,
     )
+
+
+def _machine_s() -> float:
+    return busy_s(Path("/proc/stat").read_text())
+
+
+def busy_s(stat: str) -> float:
+    """Return the CPU seconds in the first line of /proc/stat that were not idle, steal by the host included."""
+    ticks = [int(field) for field in stat.partition("\n")[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = ticks[:8]
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
 
 
 def _grown(earlier_s: float, later_s: float) -> float:

@@ -38,7 +38,8 @@ class BenchConfig(TypedDict):
 class PairReport(TypedDict):
     """One run of `qim bench pair`. Latencies count from when a message was due; CPU is of the measured window.
 
-    `pushed_share` is how much of what was delivered came by push rather than by the pull that follows it.
+    `pushed_share` is how much of what was delivered came by push rather than by the pull that follows it. `foreign_cpu_s` is
+    what everything else on the machine used meanwhile: a run beside other work says little about latency (LOAD-06).
     """
 
     target_per_s: float
@@ -56,6 +57,7 @@ class PairReport(TypedDict):
     server_cpu_ms_per_message: float | None
     server_cpu_s: dict[str, float]
     client_cpu_s: float
+    foreign_cpu_s: float
     evalsha_per_dispatch: float | None
     dispatches: int
     redis_bytes_per_message: float | None
@@ -80,6 +82,7 @@ _NUMBERS: Final = (
     "acked_share",
     "pushed_share",
     "client_cpu_s",
+    "foreign_cpu_s",
     "window_s",
 )
 _MAYBE: Final = ("server_cpu_ms_per_message", "evalsha_per_dispatch", "redis_bytes_per_message")

@@ -11,6 +11,7 @@ __all__ = ["FIGURES", "make_report"]
 
 FIGURES = Figures(
     server_cpu_s={"gateway": 0.6, "worker": 0.4},
+    machine_cpu_s=3.0,
     page_records={"fanout": 2.5},
     pages={"fanout": 10},
     evalsha_calls=300,

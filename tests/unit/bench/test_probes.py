@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from bench.listeners import listening_inodes, pids_of_listeners
-from bench.probes import Snapshot, compare, http_json, stages_in
+from bench.probes import Snapshot, busy_s, compare, http_json, stages_in
 from bench.target import group_of
 
 
@@ -16,7 +16,7 @@ def snapshot(
     stages: list[dict[str, dict[str, int]]] | None = None,
     counts: tuple[int, int, int] = (0, 0, 0),
 ) -> Snapshot:
-    return Snapshot(cpu_s or {}, stages or [], *counts)
+    return Snapshot(cpu_s or {}, 0.0, stages or [], *counts)
 
 
 def counted(pages: int, records: int) -> dict[str, int]:
@@ -84,6 +84,13 @@ def test_page_counters_are_found_alone_or_beside_other_things() -> None:
     assert stages_in({"pages": stages, "shards": {"0": {"state": "running"}}}) == stages
     assert stages_in({"uptime": 5}) == {}
     assert stages_in({}) == {}
+
+
+def test_busy_time_of_the_machine_leaves_idle_and_waiting_out() -> None:
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    fields = [100, 10, 50, 7000, 900, 5, 5, 30, 0, 0]
+    line = "cpu  " + " ".join(str(n * ticks_per_s) for n in fields)
+    assert busy_s(line + "\ncpu0 1 2 3") == 200.0
 
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

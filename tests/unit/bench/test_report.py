@@ -41,11 +41,12 @@ def test_figures_are_divided_by_what_they_belong_to() -> None:
     assert report["evalsha_per_dispatch"] == 0.1
     assert report["redis_bytes_per_message"] == 1000.0
     assert report["pushed_share"] == 0.995
+    assert report["foreign_cpu_s"] == 0.75  # 3 s of the machine, 1 s of servers, 1.25 s of ours
     assert report["ack_ms"]["p99"] == 10.0
 
 
 def test_run_without_deliveries_is_null_and_not_zero() -> None:
-    nothing = Figures({}, {}, {}, 0, 0, 0)
+    nothing = Figures({}, 0.0, {}, {}, 0, 0, 0)
     report = make_report(verdict=Verdict(offered=2000), figures=nothing)
     assert check_report(report) == []
     assert report["delivered_share"] == 0.0
