@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from schemas.constants import MAX_LOG_OFFSET, SECONDS_PER_DAY
+from schemas.constants import SECONDS_PER_DAY
 from schemas.entry import EntryFlag, EventType, MessageType, encode_entry_head
 from schemas.errors import RecordError
 from schemas.identifiers import MailboxSeq, event_id_of, lane_of, shard_of, virtual_bucket
@@ -77,7 +77,7 @@ class Expander:
         context = self._context
         tenant = int.from_bytes(dispatch["tenant_id"], "big")
         common = dispatch["event_template"]
-        seq = MailboxSeq.compose(epoch_at(context.boundaries, offset), offset & MAX_LOG_OFFSET)
+        seq = MailboxSeq.compose(epoch_at(context.boundaries, offset), offset)
         day = dispatch["committed_at_ms"] // _MS_PER_DAY
         listed: dict[int, list[PushRecipient]] = {}
         for user in users:
