@@ -26,6 +26,7 @@ from gateway.ports import CommitDone, CommitRequest, CommittedMessage
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreUnknownOutcome
 from schemas.identifiers import trace_id_of
 from schemas.message import encode_message, encode_outbox_head, join_outbox
+from schemas.metrics import histogram, now_us
 from schemas.topics import outbox_partition_of
 from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
 from stores.paging import Pace, PagedStage
@@ -85,11 +86,17 @@ class CommitStep:
         self._publish = stage("commit.publish", self._publish_page)
         self._mark = [stage("commit.mark", self._mark_page) for _ in range(instances)]
         self._stages = [*self._reserve, self._publish, *self._mark]
+        self._round_trip = histogram("qim_gateway_send_round_trip_us")
 
     @property
     def has_capacity(self) -> bool:
         """False at the in-flight limit: the gateway stops reading sockets (COM-17)."""
         return self.intents.has_capacity
+
+    @property
+    def queue_depth(self) -> int:
+        """Messages that wait for their first page (GW-12, OBS-07); the in-flight limit bounds them."""
+        return sum(map(len, self._reserve))
 
     def submit(self, request: CommitRequest, done: CommitDone) -> None:
         """Queue one message; `done` is called once, later, with the CommittedMessage or the error."""
@@ -103,6 +110,7 @@ class CommitStep:
             asyncio.get_running_loop().call_soon(done, error)
             return
         if intent is not None:
+            intent.admitted_us = now_us()
             self._reserve[intent.bucket % len(self._reserve)].put(intent)
 
     def resume(self, intent: Intent, state: str) -> bool:
@@ -277,6 +285,8 @@ class CommitStep:
                 self._fail(intent, result)
             else:
                 self._acknowledge(intent)
+        if page[0].admitted_us:  # a recovered intent has nobody who waits
+            self._round_trip.observe(now_us() - page[0].admitted_us)
 
     # --- 4. ack ----------------------------------------------------------------------------------------------
     def _acknowledge(self, intent: Intent) -> None:

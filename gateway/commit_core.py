@@ -82,6 +82,7 @@ class Intent:
     record: bytes = b""
     outbox_partition: int = -1
     outbox_offset: int = -1
+    admitted_us: float = 0.0  # clock of schemas.metrics.now_us
 
     @property
     def key(self) -> tuple[int, int, bytes]:

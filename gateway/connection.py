@@ -33,6 +33,7 @@ class GatewayConnection(asyncio.Protocol):
         "_core",
         "_hub",
         "_reading",
+        "_starved_since_us",
         "_transport",
         "_waiting",
     )
@@ -43,6 +44,7 @@ class GatewayConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[Event] = deque()
         self._reading = True
+        self._starved_since_us: int | None = None
         self._blocked_since_ms: int | None = None
         self._closing_since_ms: int | None = None
 
@@ -79,17 +81,25 @@ class GatewayConnection(asyncio.Protocol):
         self._core.receive_eof()
         self._waiting.clear()
         self._hub.connections.discard(self)
+        self._unblock()
         if self._core.login is not None:
             self._hub.registry.remove(self)
 
     def pause_writing(self) -> None:
         """The socket's buffer is full: keep everything in the core, where urgent frames can overtake."""
+        if self._blocked_since_ms is None:
+            self._hub.blocked += 1
         self._blocked_since_ms = self._hub.now_ms()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
-        self._blocked_since_ms = None
+        self._unblock()
         self._hub.schedule_write(self)
+
+    def _unblock(self) -> None:
+        if self._blocked_since_ms is not None:
+            self._blocked_since_ms = None
+            self._hub.blocked -= 1
 
     # --- what the core asks for --------------------------------------------------------------------------------------
     def go_on(self) -> None:
@@ -103,6 +113,8 @@ class GatewayConnection(asyncio.Protocol):
             event = waiting[0]
             if isinstance(event, CommitRequested):
                 if not self._hub.committer.has_capacity:
+                    if self._starved_since_us is None:
+                        self._starved_since_us = self._hub.now_us()
                     self._hub.starve(self)
                     break
                 waiting.popleft()
@@ -113,6 +125,8 @@ class GatewayConnection(asyncio.Protocol):
             else:
                 waiting.popleft()
                 self._log_in(event)
+        else:
+            self._starved_since_us = None
         self._balance_reading()
 
     def _balance_reading(self) -> None:
@@ -133,9 +147,11 @@ class GatewayConnection(asyncio.Protocol):
     def _commit(self, event: CommitRequested) -> None:
         hub = self._hub
         hub.metrics.sends += 1
-        done = partial(
-            self._committed, event.request_id, event.request.client_message_id, hub.now_us()
-        )
+        since_us = now_us = hub.now_us()
+        if self._starved_since_us is not None:  # nothing was read since, so the request is as old
+            since_us = self._starved_since_us
+            hub.metrics.permit_wait.observe(now_us - since_us)
+        done = partial(self._committed, event.request_id, event.request.client_message_id, since_us)
         hub.committer.submit(event.request, done)
 
     def _committed(
@@ -150,7 +166,7 @@ class GatewayConnection(asyncio.Protocol):
             hub.metrics.send_errors += 1
         else:
             hub.metrics.acks += 1
-        hub.metrics.send_round_trip.observe(hub.now_us() - since_us)
+        hub.metrics.send_ack_latency.observe(hub.now_us() - since_us)
         self._core.commit_done(request_id, client_message_id, result)
         hub.schedule_write(self)
         if not self._reading:

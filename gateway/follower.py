@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -66,6 +66,7 @@ class Follower:
         self._consumer: AIOKafkaConsumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._targets: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}  # the first offset that was not taken yet
         self._caught_up = asyncio.Event()
         self.bad_records = 0
         self.failed = False
@@ -75,6 +76,15 @@ class Follower:
     def caught_up(self) -> bool:
         """True once the changelog was read up to where it ended at the start, while the consumer still runs."""
         return self._caught_up.is_set() and not self.failed
+
+    def lags(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Records of each partition between the log's end, as the last fetch told it, and what was taken."""
+        consumer = self._consumer
+        if consumer is None:
+            return
+        for partition, taken in self._next.items():
+            end = consumer.highwater(partition)
+            yield partition, max(0, (end or taken) - taken)
 
     async def start(self, timeout_s: float) -> None:
         """Connect, read the changelog to its end, go on in the background.
@@ -152,6 +162,8 @@ class Follower:
             self._caught_up.set()
 
     async def _take(self, fetched: dict[TopicPartition, list[ConsumerRecord[Any, Any]]]) -> None:
+        for partition, taken in fetched.items():
+            self._next[partition] = taken[-1].offset + 1
         for partition in self._watermarks:
             records = fetched.get(partition)
             if records:

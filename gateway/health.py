@@ -1,7 +1,8 @@
 """The HTTP side of a gateway: /healthz, /ready, /metrics, /stats (OBS-02). Never a way for messages (GW-02).
 
 /ready really asks: every Redis instance, the broker's metadata of the outbox and the producer behind it, the state of the
-watermark view (COM-19, REG-44, REG-46). A check that takes longer than its limit counts as failed.
+watermark view (COM-19, REG-44, REG-46). A check that takes longer than its limit counts as failed. /healthz is about this
+process alone: a part of it that ended, or an always-zero metric that is not zero. See docs/observability.md.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.metrics import GatewayMetrics
 from schemas.errors import QimError
+from schemas.metrics import CONTENT_TYPE, MetricsPage
 from stores.paging import failed_stages, page_counters
 
 __all__ = ["Check", "HealthPages"]
@@ -32,7 +33,7 @@ class HealthPages:
     def __init__(
         self,
         *,
-        metrics: GatewayMetrics,
+        metrics: MetricsPage,
         checks: Mapping[str, Check],
         alive: Callable[[], str | None],
     ) -> None:
@@ -96,11 +97,7 @@ class HealthPages:
         )
 
     async def _metrics_page(self, _request: web.Request) -> web.Response:
-        lines = [self._metrics.render()]
-        for stage, counts in page_counters().items():
-            for what, value in counts.items():
-                lines.append(f'qim_page_{what}_total{{stage="{stage}"}} {value}\n')
-        return web.Response(text="".join(lines))
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _stats(self, _request: web.Request) -> web.Response:
-        return web.json_response(page_counters())
+        return web.json_response({"pages": page_counters()})

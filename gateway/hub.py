@@ -68,6 +68,7 @@ class Hub:
         self.metrics = metrics
         self.now_us = now_us
         self.connections: set[Socket] = set()
+        self.blocked = 0  # connections whose peer does not take bytes now
         self.draining = False
         self._dirty: set[Socket] = set()
         self._starved: deque[Socket] = deque()

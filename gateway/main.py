@@ -26,6 +26,7 @@ from gateway.login import LoginDesk
 from gateway.mailbox import MailboxReader
 from gateway.metrics import GatewayMetrics
 from gateway.pushes import PushRouter
+from gateway.readings import GatewayReadings
 from gateway.server import GatewayServer
 from gateway.tokens import AccessTokens
 from gateway.visibility import WatermarkView
@@ -33,11 +34,12 @@ from gateway.writer import ConversationWriter
 from schemas.config import Settings
 from schemas.constants import COMMIT_BUCKET_COUNT
 from schemas.errors import Bug, ServerFault, StartRefused
+from schemas.metrics import MetricsPage
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
 from stores.leases import RedisShardLeases, claim_layout
-from stores.paging import Pace
+from stores.paging import Pace, stage_readings
 from stores.redis_gate import RedisRole, check_redis, is_local
-from stores.redis_link import RedisLink
+from stores.redis_link import RedisLink, link_readings
 from stores.redis_mailbox import RedisMailboxStore
 from stores.redis_messages import RedisMessageStore
 
@@ -94,8 +96,18 @@ class Gateway:
             on_failure=self._fail,
         )
         self._reader = MailboxReader(mailbox, self.view, signer, self.limits, self._fail)
+        self._readings = GatewayReadings(
+            writer=self.writer,
+            follower=self.follower,
+            registry=self.registry,
+            router=self.router,
+            reader=self._reader,
+            desk=self._desk,
+        )
         self.health = HealthPages(
-            metrics=self.metrics,
+            metrics=MetricsPage(
+                "gateway", (self.metrics.readings, self._readings, stage_readings, link_readings)
+            ),
             checks={
                 "mailbox redis": lambda: _ping(self._mailbox_links),
                 "commit redis": lambda: _ping(self._commit_links),
@@ -132,7 +144,7 @@ class Gateway:
             registry=self.registry,
             metrics=self.metrics,
         )
-        self._add_gauges(hub)
+        self._readings.hub = hub
         self._server = GatewayServer(hub)
         self.address = await self._server.start(host, int(port))
         self.health.serving = True
@@ -177,18 +189,6 @@ class Gateway:
     async def _check_view(self) -> None:
         if not self.follower.caught_up:
             raise ServerFault("the watermark view is not caught up")
-
-    def _add_gauges(self, hub: Hub) -> None:
-        self.metrics.gauges |= {
-            "qim_gateway_connections": lambda: len(hub.connections),
-            "qim_gateway_devices": lambda: len(self.registry),
-            "qim_gateway_starved_connections": lambda: hub.starved,
-            "qim_gateway_pull_queue_depth": lambda: self._reader.depth,
-            "qim_gateway_login_queue_depth": lambda: self._desk.depth,
-            "qim_gateway_held_pushes": lambda: self.router.held,
-            "qim_gateway_held_pushes_dropped_total": lambda: self.router.dropped,
-            "qim_gateway_bad_records_total": lambda: self.follower.bad_records,
-        }
 
 
 async def _ping(links: Sequence[RedisLink]) -> None:

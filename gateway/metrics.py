@@ -1,107 +1,65 @@
-"""Counters of one gateway process in Prometheus text (OBS-01, OBS-02); labels never name users or messages."""
+"""What one gateway counts itself (OBS-05); what is read from its parts instead stands in gateway/readings.py.
+
+Counters are plain attributes: `hub.metrics.sends += 1` is the cheapest way to count there is, and a gateway counts some of
+them for every message (docs/decisions/0010-metrics.md). Names, labels and meanings stand in schemas/metrics.toml.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["ALWAYS_ZERO", "GatewayMetrics", "Histogram"]
+from schemas.metrics import Histogram, Reading
 
-ALWAYS_ZERO: Final = ("qim_gateway_backend_dropped_total",)
-"""Metrics that stop a release when they are not zero (OBS-04, REG-17)."""
+__all__ = ["GatewayMetrics"]
 
-_BOUNDS_US: Final = (
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    150_000,
-    250_000,
-    1_000_000,
-)
-
-
-class Histogram:
-    """Cumulative histogram over fixed upper bounds in microseconds."""
-
-    __slots__ = ("counts", "total_us")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BOUNDS_US) + 1)
-        self.total_us = 0
-
-    def observe(self, value_us: int) -> None:
-        """Count one value."""
-        self.counts[bisect_left(_BOUNDS_US, value_us)] += 1
-        self.total_us += value_us
-
-    def render(self, name: str) -> list[str]:
-        """Prometheus lines of this histogram."""
-        lines, seen = [f"# TYPE {name} histogram"], 0
-        for bound, count in zip((*_BOUNDS_US, "+Inf"), self.counts, strict=True):
-            seen += count
-            lines.append(f'{name}_bucket{{le="{bound}"}} {seen}')
-        return [*lines, f"{name}_sum {self.total_us}", f"{name}_count {seen}"]
+_COUNTERS: Final = {
+    "accepted": "qim_gateway_connections_accepted_total",
+    "acks": "qim_gateway_acks_total",
+    "backend_dropped": "qim_gateway_backend_dropped_total",
+    "batches": "qim_gateway_batches_total",
+    "closed_by_error": "qim_gateway_closed_by_error_total",
+    "kicked": "qim_gateway_kicked_total",
+    "logins": "qim_gateway_logins_total",
+    "pulls": "qim_gateway_pulls_total",
+    "pushed_events": "qim_gateway_pushed_events_total",
+    "pushes_dropped": "qim_gateway_pushes_dropped_total",
+    "reading_paused": "qim_gateway_reading_paused_total",
+    "refused_connections": "qim_gateway_connections_refused_total",
+    "send_errors": "qim_gateway_send_errors_total",
+    "sends": "qim_gateway_sends_total",
+}
 
 
 class GatewayMetrics:
-    """Everything a gateway counts; gauges are read when the page is rendered."""
+    """Counters and histograms of one gateway."""
+
+    __slots__ = (*_COUNTERS, "permit_wait", "send_ack_latency")
+
+    accepted: int
+    acks: int
+    backend_dropped: int
+    batches: int
+    closed_by_error: int
+    kicked: int
+    logins: int
+    pulls: int
+    pushed_events: int
+    pushes_dropped: int
+    reading_paused: int
+    refused_connections: int
+    send_errors: int
+    sends: int
 
     def __init__(self) -> None:
-        self.accepted = 0
-        self.refused_connections = 0
-        self.logins = 0
-        self.sends = 0
-        self.acks = 0
-        self.send_errors = 0
-        self.pulls = 0
-        self.batches = 0
-        self.pushed_events = 0
-        self.pushes_dropped = 0
-        self.kicked = 0
-        self.closed_by_error = 0
-        self.reading_paused = 0
-        self.backend_dropped = 0
-        self.send_round_trip = Histogram()
-        self.runtime_lag = Histogram()
-        self.gauges: dict[str, Callable[[], int]] = {}
+        for attribute in _COUNTERS:
+            setattr(self, attribute, 0)
+        self.send_ack_latency = Histogram.of("qim_send_ack_latency_us")
+        self.permit_wait = Histogram.of("qim_writer_request_permit_wait_us")
 
-    def counters(self) -> dict[str, int]:
-        """Counter values by metric name."""
-        return {
-            "qim_gateway_connections_accepted_total": self.accepted,
-            "qim_gateway_connections_refused_total": self.refused_connections,
-            "qim_gateway_logins_total": self.logins,
-            "qim_gateway_sends_total": self.sends,
-            "qim_gateway_acks_total": self.acks,
-            "qim_gateway_send_errors_total": self.send_errors,
-            "qim_gateway_pulls_total": self.pulls,
-            "qim_gateway_batches_total": self.batches,
-            "qim_gateway_pushed_events_total": self.pushed_events,
-            "qim_gateway_pushes_dropped_total": self.pushes_dropped,
-            "qim_gateway_kicked_total": self.kicked,
-            "qim_gateway_closed_by_error_total": self.closed_by_error,
-            "qim_gateway_reading_paused_total": self.reading_paused,
-            "qim_gateway_backend_dropped_total": self.backend_dropped,
-        }
-
-    def broken_promises(self) -> list[str]:
-        """Always-zero metrics that are not zero (OBS-03)."""
-        values = self.counters()
-        return [name for name in ALWAYS_ZERO if values[name]]
-
-    def render(self) -> str:
-        """The page for /metrics."""
-        lines: list[str] = []
-        for name, value in self.counters().items():
-            lines += [f"# TYPE {name} counter", f"{name} {value}"]
-        for name, read in self.gauges.items():
-            lines += [f"# TYPE {name} gauge", f"{name} {read()}"]
-        lines += self.send_round_trip.render("qim_gateway_send_round_trip_us")
-        lines += self.runtime_lag.render("qim_runtime_lag_us")
-        return "\n".join(lines) + "\n"
+    def readings(self) -> Iterator[Reading]:
+        """A source of the metrics page."""
+        for attribute, name in _COUNTERS.items():
+            yield Reading(name, getattr(self, attribute))
+        yield Reading("qim_send_ack_latency_us", self.send_ack_latency)
+        yield Reading("qim_writer_request_permit_wait_us", self.permit_wait)

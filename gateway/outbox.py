@@ -49,6 +49,14 @@ class OutboxPublisher:
             raise
         self._producer = producer
 
+    @property
+    def pending_batches(self) -> int:
+        """Record batches that are not sent yet (OBS-07)."""
+        if self._producer is None:
+            return 0
+        waiting = self._producer._message_accumulator._batches  # noqa: SLF001 - no public count
+        return sum(map(len, waiting.values()))
+
     async def stop(self) -> None:
         """Flush and close."""
         if self._producer is not None:

@@ -12,11 +12,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from stores.messages import MessageStore, StaleIntent
-
 from gateway.commit import CommitStep
 from gateway.commit_core import Intent
 from schemas.errors import QimError, ServerFault
+from stores.messages import MessageStore, StaleIntent
 
 __all__ = ["Recoverer"]
 

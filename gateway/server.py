@@ -7,12 +7,12 @@ from typing import Final
 
 from gateway.connection import GatewayConnection
 from gateway.hub import Hub
+from schemas.runtime_lag import RuntimeLag
 
 __all__ = ["GatewayServer"]
 
 _SWEEP_S: Final = 1.0  # the finest limit of time is 5 s
 _DRAIN_POLL_S: Final = 0.02
-_LAG_PROBE_S: Final = 0.01  # OBS-05
 _BACKLOG: Final = 1024  # a reconnect storm after a restart must not be refused by the kernel
 
 
@@ -23,7 +23,7 @@ class GatewayServer:
         self._hub = hub
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._probe: asyncio.TimerHandle | None = None
+        self._lag = RuntimeLag()
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 takes a free one. Returns the address that was bound; raises OSError when it is taken."""
@@ -32,7 +32,7 @@ class GatewayServer:
             lambda: GatewayConnection(self._hub), host, port, backlog=_BACKLOG
         )
         self._sweeper = loop.create_task(self._sweep(), name="gateway-sweep")
-        self._measure_lag(loop, loop.time())
+        self._lag.start()
         bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return bound
 
@@ -55,8 +55,7 @@ class GatewayServer:
         await self._stop_watching()
 
     async def _stop_watching(self) -> None:
-        if self._probe is not None:
-            self._probe.cancel()
+        self._lag.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -69,9 +68,3 @@ class GatewayServer:
             now_ms = self._hub.now_ms()
             for connection in list(self._hub.connections):
                 connection.check(now_ms)
-
-    def _measure_lag(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        """How late the loop runs what is due: the queueing that every client feels (OBS-05)."""
-        now = loop.time()
-        self._hub.metrics.runtime_lag.observe(max(0, int((now - due) * 1_000_000)))
-        self._probe = loop.call_at(now + _LAG_PROBE_S, self._measure_lag, loop, now + _LAG_PROBE_S)

@@ -12,8 +12,6 @@ import logging
 import secrets
 import time
 
-from stores.messages import MessageStore
-
 from gateway.commit import CommitStep
 from gateway.hlc import HybridClock
 from gateway.outbox import OutboxPublisher
@@ -23,6 +21,7 @@ from schemas.config import Settings
 from schemas.constants import WRITER_LEASE_RENEW_MS, WRITER_LEASE_TTL_MS
 from schemas.errors import ServerFault, StartRefused
 from schemas.topics import outbox_topic
+from stores.messages import MessageStore
 
 __all__ = ["ConversationWriter"]
 
@@ -48,6 +47,26 @@ class ConversationWriter:
     def has_capacity(self) -> bool:
         """See Committer."""
         return self._commit is not None and self._commit.has_capacity
+
+    @property
+    def inflight(self) -> int:
+        """Messages between reserve and SEND_ACK."""
+        return 0 if self._commit is None else len(self._commit.intents)
+
+    @property
+    def queue_depth(self) -> int:
+        """Messages that wait for their first page."""
+        return 0 if self._commit is None else self._commit.queue_depth
+
+    @property
+    def recovered(self) -> int:
+        """Commits that the recoverer continued."""
+        return 0 if self._recoverer is None else self._recoverer.recovered
+
+    @property
+    def pending_batches(self) -> int:
+        """Record batches of the outbox that are not sent yet."""
+        return self._publisher.pending_batches
 
     def submit(self, request: CommitRequest, done: CommitDone) -> None:
         """See Committer; only after start()."""

@@ -101,10 +101,8 @@ class RedisLink:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for a free connection."""
-        return len(
-            self._free._waiters or ()
-        )  # noqa: SLF001 - counting them ourselves would cost every call
+        """Calls that wait for a free connection; counting them ourselves would cost every call."""
+        return len(self._free._waiters or ())  # noqa: SLF001
 
     async def run(self, script: Script, *args: str | bytes | int, keys: Sequence[str] = ()) -> Any:
         """Run a script; loads it where the server does not know it yet.

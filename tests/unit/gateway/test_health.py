@@ -8,7 +8,8 @@ import pytest
 from gateway.health import HealthPages
 from gateway.metrics import GatewayMetrics
 from schemas.errors import StoreFault
-from stores.paging import PageCounter
+from schemas.metrics import MetricsPage
+from stores.paging import PageCounter, stage_readings
 
 
 class Parts:
@@ -19,8 +20,11 @@ class Parts:
         self.death: str | None = None
         self.asked = 0
         self.port = 0
+        self.metrics = GatewayMetrics()
         self.pages = HealthPages(
-            metrics=GatewayMetrics(), checks={"store": self.check}, alive=lambda: self.death
+            metrics=MetricsPage("gateway", [self.metrics.readings, stage_readings]),
+            checks={"store": self.check},
+            alive=lambda: self.death,
         )
 
     async def check(self) -> None:
@@ -77,7 +81,18 @@ async def test_healthz_is_about_this_process_only(parts: Parts) -> None:
     )
 
 
+@pytest.mark.contract("OBS-02", "OBS-03")
+async def test_obs_02_an_always_zero_metric_that_moved_turns_healthz_to_503(parts: Parts) -> None:
+    parts.metrics.backend_dropped = 1
+    status, text = await fetch(parts, "/healthz")
+    assert (status, "qim_gateway_backend_dropped_total" in text) == (503, True)
+    parts.metrics.backend_dropped = 0
+    assert (await fetch(parts, "/healthz"))[0] == 200
+
+
+@pytest.mark.contract("OBS-02")
 async def test_page_sizes_of_every_stage_are_shown(parts: Parts) -> None:
     PageCounter.named("test.stage").add(3)
+    assert '{"pages": {' in (await fetch(parts, "/stats"))[1]
     assert '"test.stage": {"pages": 1, "records": 3}' in (await fetch(parts, "/stats"))[1]
-    assert 'qim_page_records_total{stage="test.stage"} 3' in (await fetch(parts, "/metrics"))[1]
+    assert 'qim_page_records_total{stage="test.stage"} 3.0' in (await fetch(parts, "/metrics"))[1]
