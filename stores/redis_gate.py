@@ -1,4 +1,4 @@
-"""Start gate of a Redis instance: version, standalone, durability. Refuses before the first write (REDIS-01 to REDIS-05).
+"""Start gate of a Redis instance: version, standalone, durability. Refuses before the first write (REDIS-01 to REDIS-05, -11).
 
 `judge` is pure: it looks at what the server said and returns every reason against it. What cannot be read or is not known
 counts as wrong (fail closed). The developer switch skips only the durability checks, and only on this machine.
@@ -18,11 +18,30 @@ from schemas.constants import REDIS_MIN_VERSION
 from schemas.errors import StartRefused
 from stores.redis_link import RedisLink
 
-__all__ = ["RedisFacts", "RedisRole", "check_redis", "is_local", "judge", "parse_info"]
+__all__ = [
+    "RedisFacts",
+    "RedisRole",
+    "check_redis",
+    "is_local",
+    "judge",
+    "judge_redis",
+    "parse_info",
+]
 
 _LOG: Final = logging.getLogger(__name__)
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
-_CONFIG: Final = ("appendonly", "appendfsync", "maxmemory-policy", "no-appendfsync-on-rewrite")
+_CONFIG: Final = (
+    "appendonly",
+    "appendfsync",
+    "maxmemory-policy",
+    "no-appendfsync-on-rewrite",
+    "save",
+    "auto-aof-rewrite-min-size",
+    "auto-aof-rewrite-percentage",
+)
+_REWRITE_DEFAULT_BYTES: Final = (
+    64 << 20
+)  # Redis' own: nobody decided, and a busy small instance forks all the time
 
 RedisFacts = Mapping[str, str]
 """CONFIG values by name; a missing name means "could not be read"."""
@@ -84,11 +103,33 @@ def _durability_faults(role: RedisRole, config: RedisFacts) -> list[str]:
     if role is RedisRole.COMMIT:
         # A rewrite that suspends fsync would acknowledge what a crash takes back (REG-29).
         allowed["no-appendfsync-on-rewrite"] = ("no",)
-    return [
+    faults = [
         f"{name} is {config.get(name, 'unreadable')}, must be {' or '.join(values)}"
         for name, values in allowed.items()
         if config.get(name) not in values
     ]
+    return faults + _fork_faults(config)
+
+
+def _fork_faults(config: RedisFacts) -> list[str]:
+    """Forks that nobody asked for stall every client: snapshots beside the AOF, and early rewrites of it (REG-51)."""
+    faults = []
+    if config.get("save") != "":
+        saves = config.get("save", "unreadable")
+        faults.append(
+            f"save is '{saves}', must be empty: the AOF is the durability, snapshots only fork"
+        )
+    try:
+        size = int(config["auto-aof-rewrite-min-size"])
+        never = int(config["auto-aof-rewrite-percentage"]) == 0
+    except (KeyError, ValueError):
+        return [*faults, "auto-aof-rewrite-min-size or auto-aof-rewrite-percentage is unreadable"]
+    if size <= _REWRITE_DEFAULT_BYTES and not never:
+        faults.append(
+            f"auto-aof-rewrite-min-size is {size}, must be set to the expected size of the data set,"
+            f" above {_REWRITE_DEFAULT_BYTES}"
+        )
+    return faults
 
 
 def judge(
@@ -103,8 +144,10 @@ def judge(
     return faults if skip_durability else faults + _durability_faults(role, config)
 
 
-async def check_redis(link: RedisLink, role: RedisRole, *, allow_unsafe_dev: bool = False) -> None:
-    """Ask the server and raise StartRefused with all reasons; ServerFault when it does not answer."""
+async def judge_redis(
+    link: RedisLink, role: RedisRole, *, allow_unsafe_dev: bool = False
+) -> list[str]:
+    """Ask the server and return every reason against it; ServerFault when it does not answer."""
     text: bytes = await link.command("INFO", "everything")
     config: dict[str, str] = {}
     for name in _CONFIG:
@@ -112,11 +155,16 @@ async def check_redis(link: RedisLink, role: RedisRole, *, allow_unsafe_dev: boo
         config.update(
             (key.decode(), value.decode()) for key, value in zip(flat[::2], flat[1::2], strict=True)
         )
-    info = parse_info(text.decode(errors="replace"))
     skip = allow_unsafe_dev and is_local(link.name)
-    faults = judge(role, info, config, skip_durability=skip)
-    if faults:
-        _LOG.error("%s refused as %s Redis: %s", link.name, role.value, "; ".join(faults))
-        raise StartRefused(f"{link.name} as {role.value} Redis: {'; '.join(faults)}")
-    if skip:
+    faults = judge(role, parse_info(text.decode(errors="replace")), config, skip_durability=skip)
+    if skip and not faults:
         _LOG.warning("%s: durability gates are switched off for development", link.name)
+    return [f"{link.name} as {role.value} Redis: {fault}" for fault in faults]
+
+
+async def check_redis(link: RedisLink, role: RedisRole, *, allow_unsafe_dev: bool = False) -> None:
+    """The same for one server alone: raises StartRefused with all reasons."""
+    faults = await judge_redis(link, role, allow_unsafe_dev=allow_unsafe_dev)
+    if faults:
+        _LOG.error("refused: %s", "; ".join(faults))
+        raise StartRefused("; ".join(faults))

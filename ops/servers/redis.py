@@ -38,7 +38,9 @@ def redis_arguments(role: RedisRole, port: int, folder: Path) -> list[str]:
         # A rewrite must not suspend the fsync that an acknowledgement rests on.
         "no-appendfsync-on-rewrite": "no",
         "maxmemory-policy": "noeviction",
+        # Forks only when somebody decided so: no snapshots, no rewrite of a small AOF (REDIS-11).
         "save": "",
+        "auto-aof-rewrite-min-size": "256mb",
     }
     return [part for name, value in settings.items() for part in (f"--{name}", value)]
 

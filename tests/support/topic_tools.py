@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -12,9 +14,10 @@ from ops.topics import create_topics
 from schemas.topics import TopicSpec
 from tests.support.page_app import changelog_of, topic_of
 
-__all__ = ["commit", "committed", "fill", "make_topics", "read_changelog", "trim"]
+__all__ = ["commit", "committed", "fill", "make_anew", "make_topics", "read_changelog", "trim"]
 
 _BATCH_RECORDS = 500
+_GONE_S = 20.0
 
 
 async def make_topics(broker: str, app_id: str, partitions: int) -> None:
@@ -27,6 +30,21 @@ async def make_topics(broker: str, app_id: str, partitions: int) -> None:
             *(TopicSpec(name, partitions, "compact", -1) for name in changelogs),
         ],
     )
+
+
+async def make_anew(broker: str, spec: TopicSpec) -> None:
+    """Delete a topic and create it again under its old name, empty."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker)
+    await admin.start()
+    try:
+        await admin.delete_topics([spec.name])
+        deadline_s = time.monotonic() + _GONE_S
+        while spec.name in await admin.list_topics():
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.05)  # the broker tells nobody when a topic is gone
+    finally:
+        await admin.close()
+    await create_topics(broker, [spec])
 
 
 async def fill(

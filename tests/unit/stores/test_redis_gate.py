@@ -10,6 +10,9 @@ CONFIG: dict[str, str | None] = {
     "appendfsync": "always",
     "maxmemory-policy": "noeviction",
     "no-appendfsync-on-rewrite": "no",
+    "save": "",
+    "auto-aof-rewrite-min-size": "268435456",
+    "auto-aof-rewrite-percentage": "100",
 }
 
 
@@ -107,6 +110,32 @@ def test_gate_09_commit_redis_must_fsync_always(name: str, value: str | None) ->
     assert len(faults(RedisRole.COMMIT, config={name: value})) == 1
     if value is not None:
         assert faults(RedisRole.MAILBOX, config={name: value}) == []
+
+
+@pytest.mark.contract("REG-51", "REDIS-11")
+@pytest.mark.parametrize("role", list(RedisRole))
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("save", "3600 1 300 100 60 10000"),
+        ("save", None),
+        ("auto-aof-rewrite-min-size", "67108864"),
+        ("auto-aof-rewrite-min-size", "lots"),
+        ("auto-aof-rewrite-min-size", None),
+        ("auto-aof-rewrite-percentage", None),
+    ],
+)
+def test_reg_51_forks_that_nobody_decided_on_are_refused(
+    role: RedisRole, name: str, value: str | None
+) -> None:
+    assert len(faults(role, config={name: value})) == 1
+    assert faults(role, config={name: value}, skip=True) == []
+
+
+@pytest.mark.contract("REG-51", "REDIS-11")
+def test_reg_51_an_aof_that_is_never_rewritten_by_itself_is_a_decision() -> None:
+    decided = {"auto-aof-rewrite-min-size": "67108864", "auto-aof-rewrite-percentage": "0"}
+    assert faults(config=decided) == []
 
 
 @pytest.mark.contract("REDIS-05")
