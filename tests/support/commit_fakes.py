@@ -1,21 +1,12 @@
-"""An outbox and a message store in memory with one-shot hooks, and a commit step between them.
-
-Each hook waits for the next call of one operation and lets it fail in one of the ways that real servers know:
-- `fail`: nothing was written, no answer came;
-- `lose_reply`: everything was written, no answer came;
-- `refuse`: nothing was written, and the server said so;
-- `stop`: the call is never answered and `stopped` is set: the test "crashes" the process there. With `written` the
-  call has done its work before.
-Unrealistic, so not offered: an answer without the work.
-"""
+"""An outbox and a message store in memory with one-shot hooks (tests/support/hooks.py), and a commit step between them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from gateway.commit import CommitStep
 from gateway.commit_core import Intent
@@ -23,61 +14,19 @@ from gateway.hlc import HybridClock
 from gateway.outbox import OutboxPublisher
 from gateway.ports import CommitRequest, CommittedMessage
 from gateway.recoverer import Recoverer
-from schemas.errors import QimError, ServerFault, StoreFault, StoreUnknownOutcome
+from schemas.errors import QimError, ServerFault, StoreUnknownOutcome
 from schemas.identifiers import direct_conversation_id
 from schemas.records import MESSAGE_RECORD, OUTBOX_RECORD, MessageRecord, OutboxRecord
 from stores.memory_messages import MemoryMessageStore
 from stores.messages import MarkRequest, MarkResult, ReserveRequest, ReserveResult
+from tests.support.hooks import Hooks
 from tests.support.samples import id16
 from tests.support.virtual_time import VirtualClock
 
-__all__ = ["CommitRig", "FakeOutbox", "HookedStore", "Hooks", "request"]
+__all__ = ["CommitRig", "FakeOutbox", "HookedStore", "request"]
 
-Answer = TypeVar("Answer")
 SHARDS = 8
 OUTBOX_PARTITIONS = 4
-
-
-class Hooks:
-    """One-shot faults by operation name; without one a call simply runs."""
-
-    def __init__(self) -> None:
-        self._next: dict[str, deque[str]] = defaultdict(deque)
-        self.stopped = asyncio.Event()
-        self.gates: dict[str, asyncio.Event] = {}
-        self.calls: dict[str, int] = defaultdict(int)
-
-    def add(self, operation: str, *faults: str) -> None:
-        """Queue faults (`ok` lets one call pass) for the next calls of an operation."""
-        self._next[operation].extend(faults)
-
-    def block(self, operation: str) -> asyncio.Event:
-        """Let every call of the operation wait until the event is set."""
-        self.gates[operation] = asyncio.Event()
-        return self.gates[operation]
-
-    async def call(self, operation: str, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run `work` under the next fault of the operation."""
-        self.calls[operation] += 1
-        if operation in self.gates:
-            await self.gates[operation].wait()
-        fault = self._next[operation].popleft() if self._next[operation] else "ok"
-        if fault == "refuse":
-            raise StoreFault(f"{operation}: cannot connect")
-        if fault == "fail":
-            raise StoreUnknownOutcome(f"{operation}: no answer")
-        if fault == "stop":
-            await self._crash()
-        answer = await work()
-        if fault == "lose_reply":
-            raise StoreUnknownOutcome(f"{operation}: no answer")
-        if fault == "stop_written":
-            await self._crash()
-        return answer
-
-    async def _crash(self) -> None:
-        self.stopped.set()
-        await asyncio.Event().wait()
 
 
 class HookedStore(MemoryMessageStore):
