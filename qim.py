@@ -30,6 +30,7 @@ from streams.fanout import Fanout
 from streams.leases import LeaseKeeper
 from streams.materializer import Materializer
 from streams.push import PushWriter
+from streams.readings import PipelineReadings
 from streams.topology import node
 from tables.progress import ProgressTable
 from tables.watermarks import WatermarksTable, merge_rows
@@ -68,6 +69,14 @@ materializer = Materializer(
     push_partitions=settings.push_partitions,
 )
 stages = (fanout, appender, pushes, keeper)
+app.metrics.sources.append(
+    PipelineReadings(
+        shards=lambda: list(materializer.shards.values()),
+        lane_stalls=tuple,
+        pushes_dropped=lambda: pushes.dropped,
+        stopped_partitions=lambda: fanout.failed,
+    )
+)
 
 
 async def start_offsets(partitions: set[TP]) -> dict[TP, int]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +20,14 @@ from yarl import URL
 
 from schemas.config import Settings
 from schemas.errors import StartRefused
+from schemas.metrics import CONTENT_TYPE, MetricsPage
+from schemas.runtime_lag import RuntimeLag
 from schemas.topics import changelog_topic
-from stores.paging import Pace
+from stores.paging import Pace, failed_stages, stage_readings
+from stores.redis_link import link_readings
 from streams.ownership import SlotOwnership, StaticAssignor
 from streams.pages import PAGE_RECORDS, PagedTopic
+from streams.readings import consumer_readings
 from streams.recovery import BatchTableManager, RowMerge
 from streams.transport import QimConsumer
 from tables.pages import PageProducer, PageWriter
@@ -135,7 +140,8 @@ class QimApp(faust.App):
     `start_offsets(partitions)` gives the first offset to process of stream partitions, after table recovery;
     `drain_shards()` finishes the pages in hand before the tables close;
     `row_merges[table]` chooses the row to keep when recovery reads a key again;
-    `ready_checks` name what else keeps the worker from being ready.
+    `ready_checks` name what else keeps the worker from being ready;
+    `metrics.sources` read what else its metrics page shows.
     """
 
     def __init__(self, config: StreamConfig, **options: Any) -> None:
@@ -149,7 +155,22 @@ class QimApp(faust.App):
         self.page_writer = PageWriter(self.page_producer)
         config.data_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(config.app_id, **(_faust_settings(config) | options))
-        self.page("/ready")(_ready)
+        self.metrics = MetricsPage(
+            "worker", (stage_readings, link_readings, partial(consumer_readings, self))
+        )
+        self._lag = RuntimeLag()
+        for path, view in (("/ready", _ready), ("/healthz", _healthz), ("/metrics", _metrics)):
+            self.page(path)(view)
+
+    async def on_start(self) -> None:
+        """Start what the app itself runs."""
+        await super().on_start()
+        self._lag.start()
+
+    async def on_stop(self) -> None:
+        """Stop what the app itself runs."""
+        self._lag.stop()
+        await super().on_stop()
 
     @property
     def qim_consumer(self) -> QimConsumer:
@@ -224,3 +245,18 @@ async def _ready(view: View, request: Request) -> Response:
     del request
     reason = cast("QimApp", view.app).not_ready()
     return view.json({"ready": reason is None, "reason": reason}, status=503 if reason else 200)
+
+
+async def _healthz(view: View, request: Request) -> Response:
+    """503 when a part of this process ended, or an always-zero metric is not zero (OBS-02, OBS-03)."""
+    del request
+    broken = cast("QimApp", view.app).metrics.broken_promises()
+    reason = f"not zero: {', '.join(broken)}" if broken else failed_stages()
+    return view.json({"ok": reason is None, "reason": reason}, status=503 if reason else 200)
+
+
+async def _metrics(view: View, request: Request) -> Response:
+    """Prometheus text (OBS-02)."""
+    del request
+    headers = {"Content-Type": CONTENT_TYPE}
+    return view.bytes(cast("QimApp", view.app).metrics.render(), headers=headers)

@@ -17,6 +17,7 @@ from collections import defaultdict
 from faust.types import TP
 
 from schemas.errors import RecordError, ServerFault
+from schemas.metrics import counter, histogram, now_us
 from stores.paging import Pace, PagedStage
 from streams.app import QimApp
 from streams.fanout_core import plan_dispatches
@@ -38,6 +39,9 @@ class Fanout:
         self._topic = topic
         self._shard_count = shard_count
         self.failed: dict[TP, str] = {}
+        self._ack_wait = histogram("qim_fanout_dispatch_ack_wait_us")
+        self._dispatches = histogram("qim_fanout_dispatches_per_batch")
+        self._repeated = counter("qim_fanout_repeated_pages_total")
         self.stage = PagedStage[PagedEvent](
             "fanout",
             self._process,
@@ -88,12 +92,15 @@ class Fanout:
             event.ack()
 
     async def _write(self, pages: dict[int, list[tuple[bytes | None, bytes | None]]]) -> None:
-        backoff_s = _BACKOFF_FIRST_S
+        backoff_s, begin_us = _BACKOFF_FIRST_S, now_us()
+        self._dispatches.observe(sum(map(len, pages.values())))
         while True:
             try:
                 await self._app.produce_pages(self._topic, pages)
+                self._ack_wait.observe(now_us() - begin_us)
                 return
             except ServerFault as error:
+                self._repeated.add()
                 _log.error("fanout: %s; the page is repeated in %.2f s", error.detail, backoff_s)
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)

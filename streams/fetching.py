@@ -26,6 +26,7 @@ from faust.types import TP
 from mode import Service
 
 from schemas.errors import StartRefused, StoreFault
+from schemas.metrics import histogram, now_us
 from streams.ownership import StaticAssignor
 from streams.pages import Record
 
@@ -54,6 +55,7 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
     def __init__(self, consumer: driver.Consumer, **kwargs: Any) -> None:
         super().__init__(consumer, thread_loop=consumer.loop, **kwargs)
         self._topics: frozenset[str] = frozenset()
+        self._commit_us = histogram("qim_fanout_offset_commit_us")
         self._long_poll_ms = self._worker.qim.fetch_max_wait_ms
 
     @property
@@ -206,6 +208,27 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
     def _state(self, tp: TP) -> Any:
         assignment = self._ensure_consumer()._subscription.subscription.assignment
         return assignment.state_value(KafkaPartition(tp.topic, tp.partition))
+
+    def ends(self) -> dict[TP, int]:
+        """Where the log of each assigned partition ends, as its last fetch told; empty before the start."""
+        if self._consumer is None or self._consumer._subscription.subscription is None:
+            return {}
+        assignment = self._consumer._subscription.subscription.assignment
+        if assignment is None:
+            return {}
+        states = {tp: assignment.state_value(tp) for tp in assignment.tps}
+        return {
+            TP(tp.topic, tp.partition): state.highwater
+            for tp, state in states.items()
+            if state.highwater is not None
+        }
+
+    async def commit(self, offsets: Mapping[TP, int]) -> bool:
+        """Commit offsets to the group, as a hint (TAKE-02)."""
+        begin_us = now_us()
+        committed = await self._commit(offsets)
+        self._commit_us.observe(now_us() - begin_us)
+        return committed
 
     def wait_briefly(self, *, busy: bool) -> None:
         """Choose the long poll of the next fetches: short while partitions come and go, else as configured."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from faust.types import TP
 
 from schemas.constants import LANE_COUNT
+from schemas.metrics import counter
 from schemas.records import DispatchProgress, WatermarkRow
 from schemas.watermarks import NOTHING, unpack_w
 from stores.leases import ShardLeases
@@ -149,7 +150,8 @@ class Materializer:
         self._pushes.push(pushes)
 
     def hold(self, tp: TP) -> None:
-        """Stop reading one partition without losing what is in flight."""
+        """Stop reading one partition without losing what is in flight (OBS-09)."""
+        counter("qim_mailbox_dispatch_partition_paused_total", str(tp.partition)).add()
         self._app.qim_consumer.hold(tp)
 
     def release(self, tp: TP) -> None:

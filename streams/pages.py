@@ -43,10 +43,21 @@ class Page:
     """Records of one partition in offset order, never empty.
 
     `first` and `offset` are the offsets of the first and the last record. `run` and `after` belong to the
-    acknowledgement ledger: the positioning that the page was read under, and the end of the page before it.
+    acknowledgement ledger: the positioning that the page was read under, and the end of the page before it. `read_us` and
+    `queued_us` are moments of its way through this process, for measurement only (streams/segments.py).
     """
 
-    __slots__ = ("after", "first", "offset", "partition", "records", "run", "topic")
+    __slots__ = (
+        "after",
+        "first",
+        "offset",
+        "partition",
+        "queued_us",
+        "read_us",
+        "records",
+        "run",
+        "topic",
+    )
 
     def __init__(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         self.topic = topic
@@ -56,6 +67,8 @@ class Page:
         self.offset = records[-1].offset
         self.run = 0
         self.after = self.first
+        self.read_us = 0.0
+        self.queued_us = 0.0
 
     def __repr__(self) -> str:
         return f"<Page {self.topic}[{self.partition}] {self.first}..{self.offset} run {self.run}>"

@@ -34,6 +34,7 @@ from streams.materialize_core import (
     decode_page,
 )
 from streams.pages import PAGE_RECORDS, Page
+from streams.segments import ShardSegments
 
 __all__ = ["PagedEvent", "Position", "ShardServices", "ShardState", "ShardTask"]
 
@@ -135,6 +136,7 @@ class ShardTask:
         self.restarts = 0
         self.pipeline = ShardPipeline(position.context, position.starts)
         self._services = services
+        self._segments = ShardSegments(self.shard)
         self._queue: deque[PagedEvent] = deque()
         self._arrived = asyncio.Event()
         self._held = False
@@ -150,6 +152,7 @@ class ShardTask:
         """Queue a page; a full queue holds only this partition (REG-21)."""
         if self.state is not ShardState.RUNNING or self._stopping:
             return  # it is read again from W + 1
+        self._segments.queued(event.value)
         self._queue.append(event)
         self._arrived.set()
         if len(self._queue) >= _HIGH_PAGES and not self._held:
@@ -250,6 +253,7 @@ class ShardTask:
     async def _page(self, events: list[PagedEvent]) -> None:
         if not events:
             return
+        begin_us = self._segments.taken([event.value for event in events])
         expected = self.pipeline.ledger.next_offset
         for event in events:
             if event.value.first != expected:
@@ -264,6 +268,7 @@ class ShardTask:
         await self._write(self.pipeline.take_page(decoded, known, await _split_heavy(decoded)))
         for event in events:
             event.ack()
+        self._segments.durable(begin_us)
 
     async def _write(self, plan: PagePlan) -> None:
         """Entries and store W, then progress, then the watermark row: each durable before the next (ADAPT-05)."""

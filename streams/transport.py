@@ -24,6 +24,7 @@ from faust.types import TP, Message
 from mode import Service, ServiceT
 
 from schemas.errors import StartRefused
+from schemas.metrics import now_us
 from streams.acks import AckLedger
 from streams.catchup import CatchUp
 from streams.fetching import InlineConsumer
@@ -45,6 +46,8 @@ _NO_PARTITIONS: frozenset[TP] = frozenset()
 
 class QimConsumer(driver.Consumer):
     """Consumer of a worker: all stream topics are paged, changelogs go to table recovery."""
+
+    _read_us = 0.0  # when the pages that are being delivered came from the broker
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.gates = Gates()
@@ -222,6 +225,7 @@ class QimConsumer(driver.Consumer):
                 recovery = self._recovery
                 timeout_s = _RECOVERY_POLL_S if recovery.in_recovery else _POLL_S
                 fetched = await self.inline.poll(timeout_s, _POLL_RECORDS)
+                self._read_us = now_us()
                 for tp, records in fetched.items():
                     await self._deliver(TP(tp.topic, tp.partition), records)
                 recovery.step(self)
@@ -244,6 +248,7 @@ class QimConsumer(driver.Consumer):
         for page in cut_pages(tp.topic, tp.partition, records, limit):
             if not self.flow_active or not self.ledger.stamp(tp, page):
                 return  # revoked meanwhile; whoever owns it next reads it again
+            page.read_us = self._read_us
             await self.callback(page_message(tp, page, self.app.consumer_generation_id))
             # An agent takes one event a loop pass. Without this, pages pile up in its queue, and a shard that is
             # full notices too late to hold its partition.

@@ -21,6 +21,7 @@ from aiokafka.errors import KafkaError
 from rocksdict import WriteBatch
 
 from schemas.errors import ServerFault
+from schemas.metrics import histogram, now_us
 
 __all__ = ["PageProducer", "PageWriter", "WriteObserver"]
 
@@ -119,6 +120,7 @@ class PageWriter:
             raise ValueError("the last row of a page must be live")
         if self._producer.observer is not None:
             self._producer.observer("table", table.name)
+        begin_us = now_us()
         place = (table.name, partition)
         lock = self._locks.get(place)
         if lock is None:
@@ -132,6 +134,7 @@ class PageWriter:
             _apply(table.data, partition, rows, None if torn else offsets[-1])
             if not torn:
                 self._torn.discard(place)
+        histogram("qim_table_write_us", table.name).observe(now_us() - begin_us)
 
     def get(self, table: Any, partition: int, key: bytes) -> bytes | None:
         """The row of a key, or None."""
