@@ -5,7 +5,7 @@ import pytest
 from schemas.errors import StartRefused, StoreFault
 from stores.leases import LeaseGrant, RedisShardLeases, ShardLeases, claim_layout
 from stores.redis_link import RedisLink
-from tests.support.lease_suite import TTL_MS, LeaseHarness, LeaseSuite
+from tests.suites.test_leases import TTL_MS, LeaseHarness, LeaseSuite
 from tests.support.servers import RedisUrls
 
 

@@ -8,7 +8,7 @@ from stores.leases import RedisShardLeases
 from stores.mailbox import MailboxDirty, MailboxStore, ScanResult
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
-from tests.support.mailbox_suite import (
+from tests.suites.test_mailbox import (
     Damage,
     Mailbox,
     MailboxSuite,
@@ -160,7 +160,7 @@ async def test_a_promotion_clears_exactly_the_expired_proofs(harness: RedisHarne
     assert identity == [f"{seq_of(o):016x}".encode() for o in (3, 4)]
 
 
-@pytest.mark.contract("WM-20", "WM-21", "REG-20", "GATE-17")
+@pytest.mark.contract("WM-13", "WM-20", "WM-21", "REG-20", "GATE-17")
 @pytest.mark.parametrize(
     "fields",
     [

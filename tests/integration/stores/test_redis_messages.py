@@ -8,7 +8,7 @@ from schemas.errors import StoreFault
 from stores.messages import CommitDamaged, MessageStore, ReserveRequest, ReserveResult
 from stores.redis_link import RedisLink
 from stores.redis_messages import RedisMessageStore, commit_key, conversation_key
-from tests.support.message_suite import MessageHarness, MessageSuite, mark_of, request_of
+from tests.suites.test_messages import MessageHarness, MessageSuite, mark_of, request_of
 from tests.support.servers import RedisUrls
 
 
@@ -263,6 +263,45 @@ async def test_a_page_is_one_evalsha_an_instance(messages: RedisMessageHarness) 
     before = await calls()
     await messages.store.reserve_and_record(page)
     assert await calls() - before == 2
+
+
+@pytest.mark.contract("COM-21", "REG-23", "REG-24")
+async def test_a_message_costs_exactly_the_writes_it_needs(messages: RedisMessageHarness) -> None:
+    request = request_of(messages.now_ms())
+    link = messages.link(request)
+
+    async def calls() -> dict[str, int]:
+        info: bytes = await link.command("INFO", "commandstats")
+        lines = [line for line in info.decode().splitlines() if line.startswith("cmdstat_")]
+        return {x.split(":")[0][8:]: int(x.split("calls=")[1].split(",")[0]) for x in lines}
+
+    before = await calls()
+    await messages.store.reserve_and_record([request])
+    await messages.store.mark_committed([mark_of(request)])
+    made = {name: count - before.get(name, 0) for name, count in (await calls()).items()}
+    reads = {"evalsha", "info", "script|load", "time", "type", "hgetall", "hmget", "get", "zcount"}
+    assert {name: count for name, count in made.items() if count and name not in reads} == {
+        "incr": 1,  # the sequence
+        "hset": 2,  # the intent, then what an ACK replay needs
+        "zadd": 2,  # record, recovery index
+        "set": 1,  # owner of the client_message_id
+        "del": 1,
+        "pexpireat": 1,
+        "zrem": 1,
+    }
+
+
+@pytest.mark.contract("REDIS-10")
+async def test_identities_of_writers_live_on_the_first_instance(
+    messages: RedisMessageHarness,
+) -> None:
+    await messages.store.claim_hlc_window(1, 3, 1_000_000)
+    await messages.store.claim_writer_id(1, "a", 60_000)
+    first, second = [await link.command("KEYS", f"{messages.prefix}*") for link in messages.links]
+    assert sorted(first) == [
+        f"{messages.prefix}{name}".encode() for name in ("hlc:1:3", "writer:1:0")
+    ]
+    assert second == []
 
 
 @pytest.mark.contract("COM-10", "SEQ-06")

@@ -44,3 +44,12 @@ def test_every_script_opens_with_its_contract(name: str) -> None:
 def test_no_script_knows_the_number_of_retention_days(name: str) -> None:
     code = re.sub(r"--.*", "", lua.load(name).source)
     assert not re.search(r"\b(7|8|604800|691200)\s*\*|\*\s*(7|8)\b|retention_days\s*=\s*\d", code)
+
+
+@pytest.mark.contract("REDIS-08")
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_data_expires_at_an_absolute_time_without_options(name: str) -> None:
+    code = re.sub(r"--.*", "", lua.load(name).source)
+    assert not re.search(r"'P?EXPIRE(AT)?',[^}\n]*'(NX|XX|GT|LT)'", code)
+    relative = re.findall(r"'P?EXPIRE'|'P?X'", code)
+    assert not relative or name.startswith(("shard_", "writer_"))  # leases have a TTL, data never

@@ -2,7 +2,7 @@ import pytest
 
 from stores.leases import ShardLeases
 from stores.memory_leases import MemoryShardLeases
-from tests.support.lease_suite import TTL_MS, LeaseHarness, LeaseSuite
+from tests.suites.test_leases import TTL_MS, LeaseHarness, LeaseSuite
 
 
 class MemoryHarness(LeaseHarness):

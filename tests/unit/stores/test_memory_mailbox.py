@@ -7,7 +7,7 @@ from stores.leases import ShardLeases
 from stores.mailbox import MailboxStore
 from stores.memory_leases import MemoryShardLeases
 from stores.memory_mailbox import MemoryMailboxStore
-from tests.support.mailbox_suite import TENANT, Damage, MailboxHarness, MailboxSuite
+from tests.suites.test_mailbox import TENANT, Damage, MailboxHarness, MailboxSuite
 
 _DAY = 20_000
 

@@ -2,7 +2,7 @@ import pytest
 
 from stores.memory_messages import MemoryMessageStore
 from stores.messages import MessageStore, ReserveRequest
-from tests.support.message_suite import TTL_MS, MessageHarness, MessageSuite
+from tests.suites.test_messages import TTL_MS, MessageHarness, MessageSuite
 
 
 class MemoryHarness(MessageHarness):

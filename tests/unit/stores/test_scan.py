@@ -2,13 +2,13 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.constants import EVENT_GROUP_MAX_ENTRIES
 from stores.mailbox import ZERO_CURSOR, CursorExpired, MailboxDirty, ScanRequest
 from stores.scan import Bounds, DayRead, answer, bounds_of, effective_trim, read_limit
-from tests.support.mailbox_suite import member, seq_of
+from tests.suites.test_mailbox import member, seq_of
 
 
 def scan_of(
@@ -86,6 +86,7 @@ GROUPS = st.lists(
 
 
 @pytest.mark.contract("MBX-50", "MBX-51", "EVT-06", "EVT-07", "REG-10")
+@settings(deadline=None)  # a busy machine is no failure
 @given(groups=GROUPS, items=st.integers(1, 12), size=st.integers(1, 3000), gap=st.integers(1, 3))
 def test_pages_of_any_mailbox_join_to_all_of_it(
     groups: list[tuple[int, int, int]], items: int, size: int, gap: int

@@ -216,6 +216,15 @@ class MailboxSuite:
         assert found.covered_through == seq_of(3)
         assert not found.has_more
 
+    @pytest.mark.contract("MBX-06")
+    async def test_mailboxes_of_users_and_tenants_are_apart(self, mailbox: Mailbox) -> None:
+        mine, other_user = mailbox.entry(1), mailbox.entry(2, user=OTHER)
+        other_tenant = mailbox.entry(3)._replace(tenant=1 << 127)
+        assert (await mailbox.append(mine, other_user, other_tenant)).code == "ok"
+        assert offsets(await mailbox.scan()) == [1]
+        assert offsets(await mailbox.scan(user=OTHER)) == [2]
+        assert offsets(await mailbox.scan(tenant=1 << 127)) == [3]
+
     async def test_an_empty_mailbox_covers_the_whole_range(self, mailbox: Mailbox) -> None:
         assert await mailbox.scan(up_to=5) == ScanResult([], seq_of(5), False, 0)
 
