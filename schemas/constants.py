@@ -78,7 +78,7 @@ W_UNIFORM_BYTES: Final = 19  # WM-21
 W_WIDE_BYTES: Final = LANE_COUNT * W_UNIFORM_BYTES  # WM-20
 LANE_STALL_ALERT_MS: Final = 30_000  # LANE-08
 SHARD_LEASE_TTL_MS: Final = 15_000  # TAKE-03
-SHARD_LEASE_RENEW_MS: Final = 5_000  # a third of the TTL: two renewals may be lost
+SHARD_LEASE_RENEW_MS: Final = 4_000  # below a third of the TTL: two renewals may be lost
 SHARD_QUEUE_MAX_PAGES: Final = (
     16  # FAN-09 counts 128 records; here pages, of at most 256 records each
 )

@@ -39,6 +39,8 @@ def plan_dispatches(outbox_value: bytes, shard_count: int) -> list[PlannedDispat
     event = record["event"]
     if outbox["membership_version"] is not None:
         raise RecordError("outbox record names a group snapshot, which this version cannot expand")
+    if min(outbox["recipients"], default=1) < 1:
+        raise RecordError("outbox record names a recipient that is no user")
     tenant = int.from_bytes(outbox["tenant_id"], "big")
     by_shard: dict[int, list[int]] = {}
     for user in outbox["recipients"]:

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.constants import MAX_U63, MAX_U128
@@ -164,3 +164,24 @@ def test_a_small_body_travels_in_the_template(
     template = GROUP_DISPATCH.decode(planned.value)["event_template"]
     assert (b"\xaa" * 100 in template) is inlined
     assert len(template) < 400
+
+
+@pytest.mark.contract("FAN-04")
+@settings(max_examples=300)
+@given(st.integers(0, 10_000), st.integers(0, 255), st.booleans())
+def test_one_damaged_byte_is_a_record_error_or_another_plan(
+    at: int, value: int, mention: bool  # noqa: FBT001
+) -> None:
+    damaged = bytearray(outbox(7, A, C, mentions=(C,) if mention else ()))
+    damaged[at % len(damaged)] = value
+    try:
+        planned = plan_dispatches(bytes(damaged), SHARDS)
+    except RecordError:
+        return
+    assert [p.shard for p in planned] == [3, 5]
+
+
+@pytest.mark.parametrize("user", [0, -1, -(1 << 63)])
+def test_a_recipient_that_is_no_user_is_refused(user: int) -> None:
+    with pytest.raises(RecordError):
+        plan_dispatches(edited(outbox(7, A, C), recipients=[user, C]), SHARDS)
