@@ -95,6 +95,9 @@ class Settings(BaseSettings):
     cursor_secret: SecretStr = Field(
         SecretStr(""), description="key of the cursor tokens, at least 32 characters"
     )
+    control_token: SecretStr = Field(
+        SecretStr(""), description="who shows it may order a worker about (qimctl); unset: nobody"
+    )
     gateway_page_interval_ms: float = Field(
         0.0,
         ge=0,
