@@ -5,6 +5,7 @@ outbox -> fanout -> dispatch[shard] -> materializer -> mailbox (Redis), tables p
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from faust.types import TP
@@ -12,6 +13,7 @@ from faust.types.web import Request, Response
 from faust.web import View
 
 from schemas.config import Settings
+from schemas.logs import configure_logging
 from schemas.topics import (
     PROGRESS_TABLE,
     WATERMARKS_TABLE,
@@ -39,6 +41,7 @@ __all__ = ["app"]
 
 settings = Settings()
 app = QimApp(StreamConfig.from_settings(settings))
+app.configure_logging = partial(configure_logging, settings, settings.worker_name)
 
 shards = settings.mailbox_shard_count
 page_interval_s = settings.worker_page_interval_ms / 1000

@@ -34,6 +34,7 @@ from gateway.writer import ConversationWriter
 from schemas.config import Settings
 from schemas.constants import COMMIT_BUCKET_COUNT
 from schemas.errors import Bug, ServerFault, StartRefused
+from schemas.logs import configure_logging
 from schemas.metrics import MetricsPage
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
 from stores.leases import RedisShardLeases, claim_layout
@@ -238,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="qim gateway", description="serve clients on QIM_GATEWAY_LISTEN until SIGTERM"
     )
     parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("aiokafka").setLevel(logging.WARNING)
-    uvloop.run(_serve(Settings()))
+    settings = Settings()
+    configure_logging(settings, settings.gateway_name)
+    uvloop.run(_serve(settings))
     return 0

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -45,6 +45,8 @@ def type_text(annotation: Any) -> str:
     """Return the name of a setting's type in words of the environment."""
     if isinstance(annotation, UnionType):
         return type_text(next(a for a in get_args(annotation) if a is not NoneType))
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(get_args(annotation))}"
     if get_origin(annotation) is tuple:
         return f"list of {type_text(get_args(annotation)[0])}"
     names = {

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -38,7 +39,10 @@ def _split(value: object) -> object:
 class Settings(BaseSettings):
     """What a worker, a gateway or a tool is told from outside."""
 
-    model_config = SettingsConfigDict(env_prefix="QIM_", frozen=True, extra="ignore")
+    # What was wrong is said without the value, which may be a secret (OBS-10).
+    model_config = SettingsConfigDict(
+        env_prefix="QIM_", frozen=True, extra="ignore", hide_input_in_errors=True
+    )
 
     app_id: str = Field(
         "qim", pattern=r"^[a-z0-9][a-z0-9-]{0,40}$", description="names topics, tables and keys"
@@ -112,6 +116,12 @@ class Settings(BaseSettings):
     )
     fetch_max_wait_ms: int = Field(50, ge=1, le=1500, description="longest broker long poll")
     start_timeout_s: float = Field(60.0, gt=0, description="a start that takes longer fails")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
+        "INFO", description="lines below this level are not written"
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="one event a line, for people or for machines (OBS-10)"
+    )
 
     _split_lists = field_validator("mailbox_redis", "commit_redis", mode="before")(_split)
 
@@ -149,6 +159,16 @@ class Settings(BaseSettings):
         ):
             raise ValueError(f"slots must be among 0..{self.slot_count - 1}")
         return self
+
+    def secrets(self) -> list[str]:
+        """Every value of these settings that no log may hold: keys, and the passwords in addresses."""
+        urls = (*self.mailbox_redis, *self.commit_redis)
+        passwords = [password for url in urls if (password := urlsplit(url).password)]
+        keys = [
+            key.get_secret_value()
+            for key in (self.token_secret, self.cursor_secret, self.control_token)
+        ]
+        return [secret for secret in (*keys, *passwords) if secret]
 
     @property
     def outbox_partitions(self) -> int:

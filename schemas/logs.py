@@ -14,15 +14,12 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable
 from typing import Any, Final
 
+from schemas.config import Settings
 from schemas.redaction import Scrubber
 
-__all__ = ["FORMATS", "LEVELS", "LogFormatter", "configure_logging"]
-
-LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-FORMATS: Final = ("text", "json")
+__all__ = ["LogFormatter", "configure_logging"]
 
 # Libraries that tell at INFO what only their authors need.
 _QUIET: Final = ("aiokafka", "aiohttp.access", "kafka")
@@ -85,20 +82,19 @@ def _quoted(value: object) -> str:
     return json.dumps(text, ensure_ascii=False) if {" ", "=", '"', "\n"} & set(text) else text
 
 
-def configure_logging(
-    *, level: str, form: str, process: str, secrets: Iterable[str] = ()
-) -> logging.Handler:
-    """Make the root logger write our lines only; returns its handler. `secrets` never appear, whatever their form.
+def configure_logging(settings: Settings, process: str) -> logging.Handler:
+    """Make the root logger write our lines only; returns its handler. `process` names the process in JSON lines.
 
-    `process` names the process in JSON lines. Raises ValueError for an unknown level or form.
+    The secrets of `settings` never appear, whatever their form.
     """
-    if level not in LEVELS or form not in FORMATS:
-        raise ValueError(f"log level {level} and format {form}: not among {LEVELS}, {FORMATS}")
+    scrubber = Scrubber(settings.secrets())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter(Scrubber(secrets), as_json=form == "json", process=process))
+    handler.setFormatter(
+        LogFormatter(scrubber, as_json=settings.log_format == "json", process=process)
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(settings.log_level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
     logging.captureWarnings(capture=True)

@@ -130,7 +130,11 @@ class QimWorker(faust.Worker):
         super().__init__(*args, **(kwargs | {"loop": loop}))
 
     def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
-        """Leave the root logger at the level that was asked for."""
+        """Log as every process of ours does; the level of the command line gives way to QIM_LOG_LEVEL."""
+        del logger, level
+        configure = cast("QimApp", self.app).configure_logging
+        if configure is not None:
+            configure()
 
 
 class QimApp(faust.App):
@@ -141,6 +145,7 @@ class QimApp(faust.App):
     `drain_shards()` finishes the pages in hand before the tables close;
     `row_merges[table]` chooses the row to keep when recovery reads a key again;
     `ready_checks` name what else keeps the worker from being ready;
+    `configure_logging()` replaces the handlers that Faust installs;
     `metrics.sources` read what else its metrics page shows.
     """
 
@@ -150,6 +155,7 @@ class QimApp(faust.App):
         self.start_offsets: StartOffsets | None = None
         self.drain_shards: Drain | None = None
         self.row_merges: dict[str, RowMerge] = {}
+        self.configure_logging: Callable[[], object] | None = None
         self.ready_checks: list[ReadyCheck] = []
         self.page_producer = PageProducer(lambda: self.producer)
         self.page_writer = PageWriter(self.page_producer)
