@@ -100,7 +100,8 @@ async def climb(
         foreign = report["foreign_cpu_s"] / max(report["window_s"], 1e-9)
         say(
             f"{rate:g}/s: ACK p99 {ack} ms, e2e p99 {e2e} ms, {cpu} ms of CPU a message, "
-            f"{foreign:.2f} cores used by others: {verdict}"
+            f"generator late p99 {report['late_ms']['p99']} ms, {foreign:.2f} cores used by others: "
+            f"{verdict}"
         )
         return not step["short_of"]
 

@@ -47,11 +47,16 @@ class LoadOptions:
 
 @dataclass(slots=True)
 class Run:
-    """The record of one schedule. `acked_s[i]` is when message i got its coordinates, -1.0 for never."""
+    """The record of one schedule.
+
+    `acked_s[i]` is when message i got its coordinates, -1.0 for never; `late_s[i]` is how long after its due moment it was
+    handed to its client.
+    """
 
     nonce: bytes
     schedule: OpenLoopSchedule
     acked_s: list[float]
+    late_s: list[float] = field(default_factory=list)
     failed: int = 0
     begun_s: float = 0.0
     sent_s: float = 0.0  # when the last message was handed to its client
@@ -135,7 +140,9 @@ class PairLoad:
         self._run = run
         goal = self._received + schedule.count
         while not schedule.finished:
-            for index in schedule.take_due(time.perf_counter()):
+            now_s = time.perf_counter()
+            for index in schedule.take_due(now_s):
+                run.late_s.append(now_s - schedule.due_at(index))
                 self._send(run, index)
             await asyncio.sleep(_TICK_S)
         run.sent_s = time.perf_counter()

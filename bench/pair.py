@@ -88,6 +88,7 @@ def build_report(
         "acked_not_delivered": len(verdict.acked_not_delivered),
         "ack_ms": summarize_s(verdict.ack_s),
         "e2e_ms": summarize_s(verdict.e2e_s),
+        "late_ms": summarize_s(run.late_s),
         "server_cpu_ms_per_message": (
             round(cpu_s * 1000.0 / delivered, 4) if delivered and figures.server_cpu_s else None
         ),

@@ -40,6 +40,7 @@ class PairReport(TypedDict):
 
     `pushed_share` is how much of what was delivered came by push rather than by the pull that follows it. `foreign_cpu_s` is
     what everything else on the machine used meanwhile: a run beside other work says little about latency (LOAD-06).
+    `late_ms` is how late the generator itself was, which the two latencies contain.
     """
 
     target_per_s: float
@@ -54,6 +55,7 @@ class PairReport(TypedDict):
     acked_not_delivered: int
     ack_ms: LatencySummary
     e2e_ms: LatencySummary
+    late_ms: LatencySummary
     server_cpu_ms_per_message: float | None
     server_cpu_s: dict[str, float]
     client_cpu_s: float
@@ -87,7 +89,7 @@ _NUMBERS: Final = (
 )
 _MAYBE: Final = ("server_cpu_ms_per_message", "evalsha_per_dispatch", "redis_bytes_per_message")
 _BY_NAME: Final = ("server_cpu_s", "page_records", "pages")
-_LATENCIES: Final = ("ack_ms", "e2e_ms")
+_LATENCIES: Final = ("ack_ms", "e2e_ms", "late_ms")
 
 
 def check_report(report: Mapping[str, object]) -> list[str]:

@@ -27,6 +27,7 @@ def make_report(
     count = round(rate_per_s * 20)
     schedule = OpenLoopSchedule(rate_per_s, count, 0.0)
     run = Run(b"n" * 16, schedule, [0.0] * count, begun_s=0.0, sent_s=20.0, ended_s=20.5)
+    run.late_s = [0.001, 0.003]
     whole = Verdict(
         offered=count,
         acked=count,

@@ -46,6 +46,8 @@ async def test_everything_offered_is_acknowledged_and_delivered_once(gateway: Tc
     assert (verdict.duplicates, verdict.order_breaks, verdict.strangers) == (0, 0, 0)
     assert len(verdict.ack_s) == len(verdict.e2e_s) == 200
     assert min(verdict.e2e_s) > 0
+    assert len(run.late_s) == 200
+    assert min(run.late_s) >= 0
     assert run.failed == 0
 
 

@@ -43,6 +43,7 @@ def test_figures_are_divided_by_what_they_belong_to() -> None:
     assert report["pushed_share"] == 0.995
     assert report["foreign_cpu_s"] == 0.75  # 3 s of the machine, 1 s of servers, 1.25 s of ours
     assert report["ack_ms"]["p99"] == 10.0
+    assert report["late_ms"]["max"] == 3.0
 
 
 def test_run_without_deliveries_is_null_and_not_zero() -> None:
