@@ -104,3 +104,13 @@ def test_obs_10_a_refused_setting_does_not_show_its_value() -> None:
     with pytest.raises(ValidationError) as refused:
         Settings(mailbox_redis=("redis://:pass-word@127.0.0.1:1/0",) * 3)
     assert "pass-word" not in str(refused.value)
+
+
+@pytest.mark.contract("OBS-10")
+def test_obs_10_every_secret_setting_is_known_to_the_scrubber() -> None:
+    fields = [name for name, f in Settings.model_fields.items() if f.annotation is SecretStr]
+    assert {"token_secret", "cursor_secret"} <= set(fields)
+    values = {name: SecretStr(f"value of {name}") for name in fields}
+    settings = Settings(**values, commit_redis=("redis://u:pass-word@h:1/0",))  # type: ignore[arg-type]
+    assert sorted(settings.secrets()) == sorted(["pass-word", *(f"value of {n}" for n in fields)])
+    assert Settings().secrets() == []
