@@ -1,4 +1,4 @@
-"""MailboxStore: the four primitives of a mailbox backend and their value types (MBX-01 to MBX-04).
+"""MailboxStore (docs/stores.md): the four primitives of a mailbox backend and their value types (MBX-01 to MBX-04).
 
 Positions are `mailbox_seq` (u63: `epoch << 48 | log_offset`) unless a name says `log_offset`. A user's entries live in one
 key space per incarnation of the dispatch topic, named by the epoch with which the incarnation began (`base_epoch`);
