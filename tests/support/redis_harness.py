@@ -13,7 +13,7 @@ from stores.leases import ShardLeases
 from stores.mailbox import MailboxStore
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import user_key
-from tests.suites.test_mailbox import TENANT, Damage, MailboxHarness
+from tests.support.mailboxes import TENANT, Damage, MailboxHarness
 
 __all__ = ["RedisHarness"]
 

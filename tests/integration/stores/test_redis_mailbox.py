@@ -8,15 +8,8 @@ from stores.leases import RedisShardLeases
 from stores.mailbox import MailboxDirty, MailboxStore, ScanResult
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
-from tests.suites.test_mailbox import (
-    Damage,
-    Mailbox,
-    MailboxSuite,
-    member,
-    offsets,
-    scan_of,
-    seq_of,
-)
+from tests.suites.mailbox import MailboxSuite
+from tests.support.mailboxes import Damage, Mailbox, member, offsets, scan_of, seq_of
 from tests.support.redis_harness import RedisHarness
 from tests.support.servers import RedisUrls
 

@@ -8,7 +8,8 @@ from schemas.errors import StoreFault
 from stores.messages import CommitDamaged, MessageStore, ReserveRequest, ReserveResult
 from stores.redis_link import RedisLink
 from stores.redis_messages import RedisMessageStore, commit_key, conversation_key
-from tests.suites.test_messages import MessageHarness, MessageSuite, mark_of, request_of
+from tests.suites.test_messages import MessageSuite
+from tests.support.messages import MessageHarness, mark_of, request_of
 from tests.support.servers import RedisUrls
 
 

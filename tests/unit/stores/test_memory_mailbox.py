@@ -7,7 +7,8 @@ from stores.leases import ShardLeases
 from stores.mailbox import MailboxStore
 from stores.memory_leases import MemoryShardLeases
 from stores.memory_mailbox import MemoryMailboxStore
-from tests.suites.test_mailbox import TENANT, Damage, MailboxHarness, MailboxSuite
+from tests.suites.mailbox import MailboxSuite
+from tests.support.mailboxes import TENANT, Damage, MailboxHarness
 
 _DAY = 20_000
 

@@ -2,7 +2,8 @@ import pytest
 
 from stores.memory_messages import MemoryMessageStore
 from stores.messages import MessageStore, ReserveRequest
-from tests.suites.test_messages import TTL_MS, MessageHarness, MessageSuite
+from tests.suites.test_messages import MessageSuite
+from tests.support.messages import TTL_MS, MessageHarness
 
 
 class MemoryHarness(MessageHarness):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from schemas.constants import EVENT_GROUP_MAX_ENTRIES
 from stores.mailbox import ZERO_CURSOR, CursorExpired, MailboxDirty, ScanRequest
 from stores.scan import Bounds, DayRead, answer, bounds_of, effective_trim, read_limit
-from tests.suites.test_mailbox import member, seq_of
+from tests.support.mailboxes import member, seq_of
 
 
 def scan_of(
