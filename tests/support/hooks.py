@@ -31,6 +31,7 @@ class Hooks:
         self.stopped = asyncio.Event()
         self.gates: dict[str, asyncio.Event] = {}
         self.calls: dict[str, int] = defaultdict(int)
+        self.latency_s: dict[str, float] = {}
 
     def add(self, operation: str, *faults: str) -> None:
         """Queue faults (`ok` lets one call pass) for the next calls of an operation."""
@@ -46,6 +47,8 @@ class Hooks:
         self.calls[operation] += 1
         if operation in self.gates:
             await self.gates[operation].wait()
+        if operation in self.latency_s:
+            await asyncio.sleep(self.latency_s[operation])
         fault = self._next[operation].popleft() if self._next[operation] else "ok"
         if fault == "refuse":
             raise StoreFault(f"{operation}: cannot connect")
