@@ -44,8 +44,7 @@ app = QimApp(StreamConfig.from_settings(settings))
 app.configure_logging = partial(configure_logging, settings, settings.worker_name)
 
 shards = settings.mailbox_shard_count
-page_interval_s = settings.worker_page_interval_ms / 1000
-outbox = app.stream_topic(outbox_topic(settings.app_id), settings.outbox_partitions)
+outbox = app.stream_topic(outbox_topic(settings.app_id), settings.outbox_partitions, paced=True)
 dispatch = app.stream_topic(dispatch_topic(settings.app_id), shards)
 progress = app.page_table(PROGRESS_TABLE, shards)
 watermarks = app.page_table(WATERMARKS_TABLE, shards)
@@ -55,9 +54,9 @@ links = [RedisLink(url) for url in settings.mailbox_redis]
 store = RedisMailboxStore(links, settings.app_id)
 leases = RedisShardLeases(links, settings.app_id)
 keeper = LeaseKeeper(leases, settings.worker_name)
-appender = MailboxAppender(store, len(links), page_interval_s)
+appender = MailboxAppender(store, len(links))
 pushes = PushWriter(push_topic(settings.app_id), app.produce_pages)
-fanout = Fanout(app, dispatch_topic(settings.app_id), shards, page_interval_s)
+fanout = Fanout(app, dispatch_topic(settings.app_id), shards)
 materializer = Materializer(
     app,
     store=store,

@@ -22,6 +22,7 @@ from gateway.pushes import PushRouter
 from gateway.visibility import WatermarkView
 from schemas.errors import QimError, RecordError, StartRefused
 from schemas.records import PUSH_BATCH, WATERMARK_ROW
+from stores.fetch_pace import FetchPace
 from stores.paging import Pace
 
 __all__ = ["BoundarySource", "Follower"]
@@ -128,16 +129,12 @@ class Follower:
 
     async def _run(self) -> None:
         consumer = self._consumer
-        loop = asyncio.get_running_loop()
         assert consumer is not None
-        earliest = 0.0
+        pace = FetchPace(consumer._fetcher, self._pace, self._fetch_max_wait_ms)  # noqa: SLF001
         while True:
-            wait = earliest - loop.time()
-            if wait > 0:
-                await asyncio.sleep(wait)
             try:
                 records = await consumer.getmany(timeout_ms=_POLL_MS)
-                earliest = loop.time() + self._pace.after(sum(map(len, records.values())))
+                pace.fetched(sum(map(len, records.values())))
                 await self._take(records)
                 if not self._caught_up.is_set():
                     await self._judge_start(consumer)

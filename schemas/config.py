@@ -103,16 +103,16 @@ class Settings(BaseSettings):
         SecretStr(""), description="who shows it may order a worker about (qimctl); unset: nobody"
     )
     gateway_page_interval_ms: float = Field(
-        0.0,
+        30.0,
         ge=0,
-        le=100,
-        description="least distance between commit pages of a busy gateway (decision 0004)",
+        le=1000,
+        description="distance of the pages of a busy gateway, at most (decision 0004)",
     )
     worker_page_interval_ms: float = Field(
-        0.0,
+        80.0,
         ge=0,
-        le=100,
-        description="least distance between mailbox pages of a busy worker (decision 0004)",
+        le=1000,
+        description="distance of the pages of a busy worker, at most (decision 0004)",
     )
     fetch_max_wait_ms: int = Field(50, ge=1, le=1500, description="longest broker long poll")
     start_timeout_s: float = Field(60.0, gt=0, description="a start that takes longer fails")

@@ -109,6 +109,7 @@ class PagedStage(Generic[Item]):
     """One task that hands queued items, in order, to `process` a page at a time, one page in flight.
 
     `max_records` counts items; `records_in` tells how many records an item stands for, for the counter only.
+    Where several tasks feed a stage a moment apart, `settle_s` lets a page wait for them, unless the last page was of one.
     `process` must deal with every failure it can name; an exception that leaves it ends the stage, because going on
     after an unknown outcome would be a guess. `failed_stages` then names it and `on_failure` is told.
     """
@@ -120,6 +121,7 @@ class PagedStage(Generic[Item]):
         *,
         max_records: int,
         pace: Pace | None = None,
+        settle_s: float = 0.0,
         records_in: Callable[[Item], int] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
@@ -128,6 +130,7 @@ class PagedStage(Generic[Item]):
         self._process = process
         self._max_records = max_records
         self._pace = pace or Pace()
+        self._settle_s = settle_s
         self._on_failure = on_failure
         self._records_in = records_in
         self._queue: deque[Item] = deque()
@@ -176,13 +179,15 @@ class PagedStage(Generic[Item]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         earliest = 0.0
+        was_busy = False
         queue = self._queue
         try:
             while True:
                 while not queue:  # woken by an empty put as well
                     self._arrived.clear()
                     await self._arrived.wait()
-                wait = earliest - loop.time()
+                settled = loop.time() + self._settle_s if was_busy else 0.0
+                wait = max(earliest, settled) - loop.time()
                 if wait > 0:
                     await asyncio.sleep(wait)
                 page = [queue.popleft() for _ in range(min(len(queue), self._max_records))]
@@ -190,6 +195,7 @@ class PagedStage(Generic[Item]):
                 records = len(page) if size is None else sum(map(size, page))
                 self.counter.add(records)
                 earliest = loop.time() + self._pace.after(records)
+                was_busy = records > 1
                 self._busy = True
                 begin_us = self._begin()
                 await self._process(page)

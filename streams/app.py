@@ -58,7 +58,8 @@ class StreamConfig:
     # A waiting fetch is answered when a record arrives; the limit only bounds how late a change of the set of
     # fetched partitions takes effect, against two idle requests a second.
     fetch_max_wait_ms: int = 500
-    # Each fetch costs broker and worker half a millisecond, whatever it carries.
+    # Between two pages of the paced topics; everything behind the fetch works on what it brought, so this is the only
+    # place of a worker that needs a pace.
     fetch_pace: Pace = field(default_factory=Pace)
     # Offsets are hints: a second more to replay after a crash, against one request to the coordinator.
     commit_interval_s: float = 1.0
@@ -81,8 +82,7 @@ class StreamConfig:
             web_host=settings.web_host,
             web_port=settings.web_port,
             fetch_max_wait_ms=settings.fetch_max_wait_ms,
-            # An outbox record and about two dispatches a message; half the distance, as a message passes here twice.
-            fetch_pace=Pace(settings.worker_page_interval_ms / 2000, records_per_message=3),
+            fetch_pace=Pace(settings.worker_page_interval_ms / 1000),
             start_timeout_s=settings.start_timeout_s,
         )
 
@@ -144,8 +144,8 @@ class QimApp(faust.App):
     `start_offsets(partitions)` gives the first offset to process of stream partitions, after table recovery;
     `drain_shards()` finishes the pages in hand before the tables close;
     `row_merges[table]` chooses the row to keep when recovery reads a key again;
-    `ready_checks` name what else keeps the worker from being ready;
     `configure_logging()` replaces the handlers that Faust installs;
+    `ready_checks` name what else keeps the worker from being ready;
     `metrics.sources` read what else its metrics page shows.
     """
 
@@ -154,8 +154,9 @@ class QimApp(faust.App):
         self.ownership = SlotOwnership(config.slot_count, config.owned_slots)
         self.start_offsets: StartOffsets | None = None
         self.drain_shards: Drain | None = None
-        self.row_merges: dict[str, RowMerge] = {}
         self.configure_logging: Callable[[], object] | None = None
+        self.paced_topics: set[str] = set()
+        self.row_merges: dict[str, RowMerge] = {}
         self.ready_checks: list[ReadyCheck] = []
         self.page_producer = PageProducer(lambda: self.producer)
         self.page_writer = PageWriter(self.page_producer)
@@ -189,8 +190,14 @@ class QimApp(faust.App):
         """Write one record batch a partition and return the offsets, in order; see PageProducer."""
         return await self.page_producer.produce_pages(topic, pages)
 
-    def stream_topic(self, name: str, partitions: int) -> TopicT:
-        """A topic of raw bytes that agents read in pages; `partitions` is checked at the start (LOG-11)."""
+    def stream_topic(self, name: str, partitions: int, *, paced: bool = False) -> TopicT:
+        """A topic of raw bytes that agents read in pages; `partitions` is checked at the start (LOG-11).
+
+        Pages of a `paced` topic keep a distance while the worker is busy (`fetch_pace`); it has to be the source of
+        what the other topics carry.
+        """
+        if paced:
+            self.paced_topics.add(name)
         return self.topic(name, key_type=bytes, value_type=bytes, partitions=partitions, acks=True)
 
     def page_table(self, name: str, partitions: int) -> TableT[Any, Any]:

@@ -18,7 +18,7 @@ from faust.types import TP
 
 from schemas.errors import RecordError, ServerFault
 from schemas.metrics import counter, histogram, now_us
-from stores.paging import Pace, PagedStage
+from stores.paging import PagedStage
 from streams.app import QimApp
 from streams.fanout_core import plan_dispatches
 from streams.shard import PagedEvent
@@ -27,6 +27,7 @@ __all__ = ["Fanout"]
 
 _log = logging.getLogger(__name__)
 _PAGES_MAX = 64
+_SETTLE_S = 0.001  # the partitions of one fetch arrive some hundred microseconds apart
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0
 
@@ -34,7 +35,7 @@ _BACKOFF_MAX_S = 2.0
 class Fanout:
     """Fans out all owned outbox partitions of a worker in one stage."""
 
-    def __init__(self, app: QimApp, topic: str, shard_count: int, page_interval_s: float) -> None:
+    def __init__(self, app: QimApp, topic: str, shard_count: int) -> None:
         self._app = app
         self._topic = topic
         self._shard_count = shard_count
@@ -46,7 +47,7 @@ class Fanout:
             "fanout",
             self._process,
             max_records=_PAGES_MAX,
-            pace=Pace(page_interval_s),
+            settle_s=_SETTLE_S,
             records_in=lambda event: len(event.value.records),
         )
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,14 +32,12 @@ from streams.pages import Record
 if TYPE_CHECKING:
     from streams.app import QimApp
 
-__all__ = ["InlineConsumer"]
+__all__ = ["BUSY_WAIT_MS", "InlineConsumer"]
 
 # While something is held or being recovered, partitions join the next fetch, not the one in flight: keep it short.
-_BUSY_WAIT_MS = 10
+BUSY_WAIT_MS = 10
 _POLL_S = 0.005
-# A paced fetch is answered at once when this much has piled up; shorter waits are not worth the timer.
-_PACED_BYTES = 64 * 1024
-_PACE_MIN_S = 0.001
+_GATHER_BYTES = 1 << 24  # more than there ever is: the wait ends by time
 
 
 def _kafka(partitions: Iterable[TP]) -> list[KafkaPartition]:
@@ -56,7 +53,6 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         super().__init__(consumer, thread_loop=consumer.loop, **kwargs)
         self._topics: frozenset[str] = frozenset()
         self._commit_us = histogram("qim_fanout_offset_commit_us")
-        self._long_poll_ms = self._worker.qim.fetch_max_wait_ms
 
     @property
     def _worker(self) -> QimApp:
@@ -230,31 +226,15 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         self._commit_us.observe(now_us() - begin_us)
         return committed
 
-    def wait_briefly(self, *, busy: bool) -> None:
-        """Choose the long poll of the next fetches: short while partitions come and go, else as configured."""
-        limit = self._worker.qim.fetch_max_wait_ms
-        self._long_poll_ms = min(_BUSY_WAIT_MS, limit) if busy else limit
-        self._end_pace()
+    def wait_at_most(self, limit_ms: int, *, gather: bool = False) -> None:
+        """Choose the long poll of the next fetches.
 
-    def _pace(self, records: int) -> None:
-        """Let the next fetch wait at the broker until there is more, as long as the pace says.
-
-        To be called before anything suspends after a fetch was taken: then aiokafka has not sent the next one yet.
-        Waiting here instead would not do: that fetch would come back with the first record and block the others.
+        `gather` lets the broker wait that long even when there are records: all that belongs together then comes in one
+        answer.
         """
-        distance_s = self._worker.qim.fetch_pace.after(records)
-        if distance_s < _PACE_MIN_S or self.app.in_recovery:
-            return
         fetcher = self._ensure_consumer()._fetcher
-        fetcher._fetch_min_bytes = _PACED_BYTES
-        fetcher._fetch_max_wait_ms = math.ceil(distance_s * 1000)
-        # The request is on its way in the next passes of the loop; the one after it is an ordinary long poll again.
-        self.thread_loop.call_later(distance_s / 2, self._end_pace)
-
-    def _end_pace(self) -> None:
-        if self._consumer is not None and self._consumer._fetcher is not None:
-            self._consumer._fetcher._fetch_min_bytes = 1
-            self._consumer._fetcher._fetch_max_wait_ms = self._long_poll_ms
+        fetcher._fetch_max_wait_ms = limit_ms
+        fetcher._fetch_min_bytes = _GATHER_BYTES if gather else 1
 
     async def poll(self, timeout_s: float, max_records: int) -> Mapping[TP, Sequence[Record]]:
         """Records of all open partitions, as soon as there are any; empty after `timeout_s` at most.
@@ -269,8 +249,6 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
             fetched = await fetcher.fetched_records((), timeout=timeout_s, max_records=max_records)
         except KafkaError as error:
             raise StoreFault(f"fetch failed: {error!r}") from error
-        if fetched:
-            self._pace(sum(map(len, fetched.values())))
         return cast("Mapping[TP, Sequence[Record]]", fetched)
 
     # -- offsets of the log --------------------------------------------------------------------------------------
@@ -283,7 +261,7 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         """
         wanted = list(partitions)
         ends = await self.end_offsets(wanted)
-        self.wait_briefly(busy=True)
+        self.wait_at_most(BUSY_WAIT_MS)
         self.place(ends)
         for tp in wanted:
             self._state(tp).highwater = None

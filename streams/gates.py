@@ -23,6 +23,7 @@ class Reason(Enum):
     BUFFER = "the agent's queue is full"
     HOLD = "its shard holds it"  # FAN-10
     SEEK = "it is being repositioned"
+    PACE = "the next page is not due yet"
 
 
 class Gates:

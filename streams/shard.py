@@ -286,8 +286,9 @@ class ShardTask:
             )
         )
         _check_outcome(outcome)
-        self._services.push(plan.pushes)
         await self._services.write_progress(self.shard, plan.progress_rows)
+        # A gateway shows a push once it sees W cover it, so both leave together, in one request to the log.
+        self._services.push(plan.pushes)
         row: WatermarkRow = {
             "lease_term": at.lease_term,
             "epoch": at.context.boundaries[-1][0],

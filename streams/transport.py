@@ -15,6 +15,7 @@ own aiokafka transport in this:
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -27,7 +28,7 @@ from schemas.errors import StartRefused
 from schemas.metrics import now_us
 from streams.acks import AckLedger
 from streams.catchup import CatchUp
-from streams.fetching import InlineConsumer
+from streams.fetching import BUSY_WAIT_MS, InlineConsumer
 from streams.gates import Gates, Reason
 from streams.pages import Page, Record, cut_pages, page_message
 from streams.recovery import BatchRecovery
@@ -41,12 +42,17 @@ _POLL_S = 1.0
 _RECOVERY_POLL_S = 0.1
 # Decoding more records at once would keep the loop busy for more than a few milliseconds.
 _POLL_RECORDS = 2048
+_GATHER_MS = (
+    12  # what follows from a page, fanned out over all partitions, comes about that much later
+)
+_LEAST_PACE_S = 0.005  # shorter distances cost a fetch and save nothing
 _NO_PARTITIONS: frozenset[TP] = frozenset()
 
 
 class QimConsumer(driver.Consumer):
     """Consumer of a worker: all stream topics are paged, changelogs go to table recovery."""
 
+    _due_s: float | None = None  # when paced topics may be fetched again, on the loop's clock
     _read_us = 0.0  # when the pages that are being delivered came from the broker
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -81,8 +87,43 @@ class QimConsumer(driver.Consumer):
         self._choose_wait()
 
     def _choose_wait(self) -> None:
-        held = self.gates.closed_for(Reason.HOLD) or self.gates.closed_for(Reason.BUFFER)
-        self.inline.wait_briefly(busy=bool(held) or self.app.in_recovery)
+        """The next fetch must be back when a closed partition may open: no other is sent meanwhile."""
+        limit_ms = self._worker.qim.fetch_max_wait_ms
+        if (
+            self.gates.closed_for(Reason.HOLD)
+            or self.gates.closed_for(Reason.BUFFER)
+            or self.app.in_recovery
+        ):
+            limit_ms = min(BUSY_WAIT_MS, limit_ms)
+        elif self._due_s is not None:
+            remaining_ms = math.ceil((self._due_s - self.loop.time()) * 1000)
+            limit_ms = max(1, min(remaining_ms, limit_ms))
+        self.inline.wait_at_most(limit_ms)
+
+    def _pace(self, fetched: Mapping[Any, Sequence[Record]]) -> None:
+        """After a page of a paced topic, fetch no more of those topics before the next page is due.
+
+        Everything downstream follows from that page and flows at once, so a busy worker goes round once a page
+        (stores/paging.py). To be called before anything suspends after a poll: then the next fetch is not sent yet.
+        """
+        topics = self._worker.paced_topics
+        if self._due_s is not None:
+            self._choose_wait()
+            return
+        distance_s = self._worker.qim.fetch_pace.after(
+            sum(len(records) for tp, records in fetched.items() if tp.topic in topics)
+        )
+        if distance_s < _LEAST_PACE_S or self.app.in_recovery:
+            return
+        self._due_s = self.loop.time() + distance_s
+        self._close({tp for tp in self.assignment() if tp.topic in topics}, Reason.PACE)
+        self.inline.wait_at_most(_GATHER_MS, gather=True)
+        self.loop.call_later(distance_s, self._end_pace)
+
+    def _end_pace(self) -> None:
+        self._due_s = None
+        if not self.should_stop:
+            self._open(self.gates.closed_for(Reason.PACE), Reason.PACE)
 
     def pause_partitions(self, tps: Iterable[TP]) -> None:
         """Faust stops a partition: recovery, revocation, shutdown."""
@@ -225,6 +266,7 @@ class QimConsumer(driver.Consumer):
                 recovery = self._recovery
                 timeout_s = _RECOVERY_POLL_S if recovery.in_recovery else _POLL_S
                 fetched = await self.inline.poll(timeout_s, _POLL_RECORDS)
+                self._pace(fetched)
                 self._read_us = now_us()
                 for tp, records in fetched.items():
                     await self._deliver(TP(tp.topic, tp.partition), records)
