@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ class FakeConsumer:
         self.highwaters: dict[TopicPartition, int | None] = {W: None, P: None}
         self.end = 0
         self.wake = asyncio.Event()
+        self._fetcher = SimpleNamespace()  # where the pace of the fetches is set
 
     async def start(self) -> None:
         self.calls.append("start")
