@@ -34,6 +34,7 @@ topology-check: setup
 
 docs: setup
 	$(BIN)/qim settings --write docs/settings.md
+	$(BIN)/qim metrics --write docs/observability.md
 
 bench: setup
 	@mkdir -p bench-results

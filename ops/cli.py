@@ -16,6 +16,7 @@ COMMANDS = {
     "topics": ("ops.topics", "create the topics and check them"),
     "topology": ("streams.topology", "draw topology.md from the live app, or check it"),
     "token": ("gateway.tokens", "sign an access token for development"),
+    "metrics": ("ops.metrics_page", "draw the table of all metrics, or check it"),
     "settings": ("ops.settings_page", "draw the page of all settings, or check it"),
     "bench": ("bench.cli", "measure the stack"),
 }

@@ -19,6 +19,11 @@ _LATENCY_US: Final = (
     *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 250_000),
     *(500_000, 1_000_000, 2_000_000, 10_000_000),
 )
+# A shard has three histograms and a worker many shards: fewer bounds keep the page small.
+_SEGMENT_US: Final = (
+    *(1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000),
+    *(500_000, 2_000_000, 10_000_000),
+)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _PROCESSES: Final = ("gateway", "worker", "both")
 _UNITS: Final = {"us": "µs", "ms": "ms", "bytes": "bytes", "seconds": "s", "records": "records"}
@@ -61,6 +66,7 @@ _KINDS: Final[Mapping[str, tuple[Kind, tuple[int, ...], bool]]] = {
     "always_zero": (Kind.COUNTER, (), True),
     "gauge": (Kind.GAUGE, (), False),
     "latency": (Kind.HISTOGRAM, _LATENCY_US, False),
+    "segment": (Kind.HISTOGRAM, _SEGMENT_US, False),
     "sizes": (Kind.HISTOGRAM, _SIZES, False),
 }
 
