@@ -34,9 +34,7 @@ class FetchPace:
         distance_s = self._pace.after(records)
         if distance_s < _LEAST_S:
             return
-        self._fetcher._fetch_min_bytes = (
-            _MORE_THAN_COMES_BYTES  # see the module's docstring
-        )
+        self._fetcher._fetch_min_bytes = _MORE_THAN_COMES_BYTES  # noqa: SLF001
         self._fetcher._fetch_max_wait_ms = math.ceil(distance_s * 1000)  # noqa: SLF001
         # The request leaves in the next passes of the loop; the one after it is an ordinary long poll again.
         asyncio.get_running_loop().call_later(distance_s / 2, self.end)

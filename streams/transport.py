@@ -42,9 +42,8 @@ _POLL_S = 1.0
 _RECOVERY_POLL_S = 0.1
 # Decoding more records at once would keep the loop busy for more than a few milliseconds.
 _POLL_RECORDS = 2048
-_GATHER_MS = (
-    12  # what follows from a page, fanned out over all partitions, comes about that much later
-)
+# What follows from a page, fanned out over all partitions, is in the log about that much later.
+_GATHER_MS = 12
 _LEAST_PACE_S = 0.005  # shorter distances cost a fetch and save nothing
 _NO_PARTITIONS: frozenset[TP] = frozenset()
 

@@ -165,3 +165,22 @@ def test_a_stage_may_be_started_twice_and_stopped_twice() -> None:
         assert pages.pages == [[1]]
 
     run(main())
+
+
+@pytest.mark.parametrize("before", [[1, 2], [1]], ids=["busy", "last page of one"])
+def test_page_of_a_busy_stage_waits_for_those_who_feed_it_a_moment_apart(before: list[int]) -> None:
+    async def main() -> None:
+        pages = Pages()
+        own = PagedStage("settle", pages, max_records=10, settle_s=0.002)
+        own.start()
+        own.put_many(before)
+        await asyncio.sleep(1)
+        own.put(3)
+        await asyncio.sleep(0.001)
+        own.put(4)
+        await asyncio.sleep(1)
+        expected = ([[3, 4]], [1.002]) if len(before) > 1 else ([[3], [4]], [1, 1.001])
+        assert (pages.pages[1:], pages.times[1:]) == expected
+        await own.stop()
+
+    run(main())

@@ -10,6 +10,7 @@ import pytest
 from faust.types import TP
 
 from schemas.errors import StartRefused
+from stores.paging import Pace
 from streams.acks import AckLedger
 from streams.catchup import CatchUp
 from streams.gates import Gates, Reason
@@ -17,6 +18,7 @@ from streams.transport import QimConsumer
 from tests.support.records import records
 
 A, B, LOG = TP("t", 0), TP("t", 1), TP("app-table-changelog", 0)
+LONG_POLL_MS = 500
 
 
 class FakeInline:
@@ -25,7 +27,7 @@ class FakeInline:
     def __init__(self) -> None:
         self.flowing: set[TP] = set()
         self.positions: dict[TP, int] = {}
-        self.busy = False
+        self.wait_ms, self.gather = LONG_POLL_MS, False
         self.log = {A: (0, 100), B: (0, 100)}
         self.committed = {A: 40}
         self.places: list[Mapping[TP, int]] = []
@@ -42,8 +44,8 @@ class FakeInline:
     def resume(self, partitions: Iterable[TP]) -> None:
         self.flowing |= set(partitions)
 
-    def wait_briefly(self, *, busy: bool) -> None:
-        self.busy = busy
+    def wait_at_most(self, limit_ms: int, *, gather: bool = False) -> None:
+        self.wait_ms, self.gather = limit_ms, gather
 
     def place(self, starts: Mapping[TP, int]) -> None:
         self.places.append(dict(starts))
@@ -87,7 +89,14 @@ def consumer(inline: FakeInline) -> QimConsumer:
     made.delivered = []  # type: ignore[attr-defined]
     tables = SimpleNamespace(changelog_topics={LOG.topic}, recovery=Recovery())
     made.app = SimpleNamespace(  # type: ignore[assignment]
-        qim=SimpleNamespace(start_timeout_s=5.0, page_records=4, drain_timeout_s=0.01),
+        qim=SimpleNamespace(
+            start_timeout_s=5.0,
+            page_records=4,
+            drain_timeout_s=0.01,
+            fetch_max_wait_ms=LONG_POLL_MS,
+            fetch_pace=Pace(0.08),
+        ),
+        paced_topics=set(),
         tables=tables,
         start_offsets=None,
         drain_shards=None,
@@ -191,11 +200,11 @@ async def test_held_partition_is_not_opened_by_its_agents_queue(
     consumer.hold(A)
     consumer.on_buffer_drop(A)
     assert inline.flowing == {B}
-    assert inline.busy, "a release must not wait for a long poll"
+    assert inline.wait_ms < LONG_POLL_MS, "a release must not wait for a long poll"
 
     consumer.release(A)
     assert inline.flowing == {A, B}
-    assert not inline.busy
+    assert inline.wait_ms == LONG_POLL_MS
 
 
 async def test_repositioned_shard_is_released_and_its_old_pages_are_void(

@@ -11,9 +11,7 @@ from aiokafka.errors import ConsumerStoppedError, OffsetOutOfRangeError
 from faust.types import TP
 
 from schemas.errors import StartRefused, StoreFault
-from stores.paging import Pace
 from streams.fetching import InlineConsumer
-from tests.support.records import records
 
 A, B = TP("t", 0), TP("t", 1)
 LONG_POLL_MS = 500
@@ -79,11 +77,8 @@ def kafka() -> Kafka:
 async def inline(kafka: Kafka) -> InlineConsumer:
     made = InlineConsumer.__new__(InlineConsumer)
     made._consumer = kafka
-    made._long_poll_ms = LONG_POLL_MS
     made._topics = frozenset()
     made.thread_loop = asyncio.get_running_loop()
-    limits = SimpleNamespace(fetch_max_wait_ms=LONG_POLL_MS, fetch_pace=Pace(0.02))
-    made.app = SimpleNamespace(qim=limits, in_recovery=False)  # type: ignore[assignment]
     return made
 
 
@@ -100,28 +95,17 @@ async def test_pause_drops_what_was_fetched_ahead_so_that_others_are_not_blocked
     assert kafka._subscription.paused == set()
 
 
-async def test_fetch_after_many_records_waits_at_the_broker_once(
+def test_long_poll_answers_with_the_first_record_unless_it_is_to_gather(
     inline: InlineConsumer, kafka: Kafka
 ) -> None:
     fetcher = kafka._fetcher
-    fetcher.next = {A: records(range(50))}
 
-    assert len((await inline.poll(1.0, 100))[A]) == 50
+    inline.wait_at_most(12, gather=True)
+    assert fetcher._fetch_max_wait_ms == 12
+    assert fetcher._fetch_min_bytes > 1 << 23, "more than a page ever is: the wait ends by time"
 
-    assert (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms) == (64 * 1024, 20)
-    async with asyncio.timeout(5):
-        while fetcher._fetch_min_bytes > 1:  # noqa: ASYNC110  # set by a timer of the loop
-            await asyncio.sleep(0.001)
-    assert fetcher._fetch_max_wait_ms == LONG_POLL_MS
-
-
-async def test_lone_record_and_silence_are_not_paced(inline: InlineConsumer, kafka: Kafka) -> None:
-    inline.app.qim.fetch_pace = Pace(0.02, records_per_message=3)  # type: ignore[attr-defined]
-    for fetched in ({}, {A: records([0])}):
-        kafka._fetcher.next = fetched
-        await inline.poll(1.0, 100)
-        assert kafka._fetcher._fetch_min_bytes == 1
-        assert kafka._fetcher._fetch_max_wait_ms == LONG_POLL_MS
+    inline.wait_at_most(LONG_POLL_MS)
+    assert (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms) == (1, LONG_POLL_MS)
 
 
 @pytest.mark.contract("LOG-08")
