@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,13 +21,13 @@ from gateway.tokens import AccessTokens, Identity
 from ops.stack import Stack
 from schemas.identifiers import direct_conversation_id
 
-__all__ = ["Person", "Traffic", "login_of"]
+__all__ = ["TENANT", "Person", "Traffic", "login_of"]
 
-_TENANT = 7
+TENANT = 7
 _SETTLE_LIMIT_S = 90.0
 
 
-def login_of(stack: Stack, user: int, device: int, tenant: int = _TENANT) -> Login:
+def login_of(stack: Stack, user: int, device: int, tenant: int = TENANT) -> Login:
     """A login with a token of the stack's own key."""
     device_id = (user << 8 | device).to_bytes(16, "big")
     key = stack.settings.token_secret.get_secret_value().encode()
@@ -114,35 +114,37 @@ class Traffic:
                 0.05
             )  # polling what clients hold; there is no single event to wait for
 
-    async def judge(self) -> dict[str, int]:
-        """Wait until every device shows what was acknowledged, then count what is wrong; all zero is right."""
+    def conversation(self, pair: int) -> bytes:
+        """The conversation id of a pair."""
+        one, two = self.pairs[pair]
+        return direct_conversation_id(TENANT, one.user, two.user)
 
-        def shown(device: Client) -> int:
-            return len(device.timeline.entries)
-
+    async def judge(self, pairs: Iterable[int] | None = None) -> dict[str, int]:
+        """Wait until the devices (of some pairs) show what was acknowledged, then count what is wrong; zero is right."""
+        judged = [self.pairs[pair] for pair in (range(len(self.pairs)) if pairs is None else pairs)]
         wanted = {
-            id(device): len(one.sent) + len(two.sent)
-            for one, two in self.pairs
+            device: len(one.sent) + len(two.sent)
+            for one, two in judged
             for device in (*one.devices, *two.devices)
         }
 
         def complete() -> bool:
-            for device in self.devices:
-                if shown(device) < wanted[id(device)]:
-                    device.pull()
-            return all(shown(device) >= wanted[id(device)] for device in self.devices)
+            late = [
+                device for device, count in wanted.items() if len(device.timeline.entries) < count
+            ]
+            for device in late:
+                device.pull()
+            return not late
 
         with suppress(AssertionError):  # the counts below say what is missing
             await self._until(complete)
-        counts: Counter[str] = Counter(lost=0, duplicated=0, reordered=0, misdelivered=0, refused=0)
-        for one, two in self.pairs:
-            conversation = direct_conversation_id(_TENANT, one.user, two.user)
+        counts: Counter[str] = Counter()
+        for one, two in judged:
+            conversation = direct_conversation_id(TENANT, one.user, two.user)
             for device in (*one.devices, *two.devices):
                 counts += _judge_device(device, conversation, one, two)
-        return {
-            name: counts[name]
-            for name in ("lost", "duplicated", "reordered", "misdelivered", "refused")
-        }
+        names = ("lost", "duplicated", "reordered", "misdelivered", "refused")
+        return {name: counts[name] for name in names}
 
 
 def _judge_device(device: Client, conversation: bytes, one: Person, two: Person) -> Counter[str]:
