@@ -30,7 +30,10 @@ async def _dump(stack: Stack, families: tuple[str, ...]) -> dict[bytes, tuple[by
         redis: Redis = Redis.from_url(url)
         for family in families:
             async for key in redis.scan_iter(f"{stack.settings.app_id}:{family}:*", count=1000):
-                found[key] = (await redis.dump(key) or b"", await redis.expiretime(key))
+                found[key] = (
+                    await redis.dump(key) or b"",
+                    int(await redis.execute_command("EXPIRETIME", key)),
+                )
         await redis.aclose()
     return found
 
