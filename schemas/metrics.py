@@ -1,7 +1,7 @@
 """What hot paths count in, and the page that Prometheus reads (OBS-01, OBS-02).
 
-Counting is ours, showing is `prometheus_client`'s: its cells lock at each use and cost five to nine times as much as the
-two classes here (docs/decisions/0010-metrics.md). A cell belongs to the process and is fetched once, at import or
+Counting is ours, showing is `prometheus_client`'s: its cells lock at each use and cost seven times as much as the two
+classes here (docs/decisions/0010-metrics.md). A cell belongs to the process and is fetched once, at import or
 construction; what can be read from a live object at any time is not counted at all but read by a source when the page is
 asked for. Everything runs on the one event loop of a process, so nothing is locked.
 

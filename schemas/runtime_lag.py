@@ -14,7 +14,7 @@ _EVERY_US: Final = _EVERY_S * 1e6
 
 
 class RuntimeLag:
-    """Observes `qim_runtime_lag_us` every 10 ms; costs less than 0.3 % of a core."""
+    """Observes `qim_runtime_lag_us` every 10 ms; costs 0.65 % of a core in an idle process."""
 
     __slots__ = ("_due_us", "_lag", "_timer")
 
