@@ -24,6 +24,7 @@ _ROUND_S = 2.0
 _AGE_MS = 5_000  # above every page that is merely slow, below the 30 s of GATE-13
 _BATCH = 1024  # COM-25
 _BUDGET_S = 2.0  # COM-25
+_PAUSE_S = 0.05
 
 
 class Recoverer:
@@ -63,15 +64,18 @@ class Recoverer:
             await asyncio.sleep(_ROUND_S)
 
     async def round(self) -> None:
-        """One round: each instance until a short batch or until its time is used up (COM-25)."""
+        """One round: each instance until a short batch or until its time is used up (COM-25).
+
+        A full batch stays in the index until it is marked, so the next one is asked for after a moment.
+        """
         for instance in range(self._instances):
             deadline = time.monotonic() + _BUDGET_S
             while time.monotonic() < deadline:
                 found = await self._store.stale_intents(instance, self._now_ms() - _AGE_MS, _BATCH)
-                resumed = sum(self._resume(stale) for stale in found)
-                self.recovered += resumed
-                if len(found) < _BATCH or not resumed:
+                self.recovered += sum(self._resume(stale) for stale in found)
+                if len(found) < _BATCH:
                     break
+                await asyncio.sleep(_PAUSE_S)
 
     def _resume(self, stale: StaleIntent) -> bool:
         intent = Intent(

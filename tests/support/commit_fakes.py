@@ -183,7 +183,7 @@ class CommitRig:
         """The process is gone: its stages end where they are; what they wrote stays."""
         for stage in self.commit._stages:
             await stage.stop()
-        self.hooks.stopped.clear()
+        self.hooks.revive("reserve", "publish", "mark")
 
     def submit(self, asked: CommitRequest) -> Waiter:
         """Hand one request to the running writer."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from schemas.errors import StoreFault, StoreUnknownOutcome
@@ -29,6 +29,7 @@ class Hooks:
     def __init__(self) -> None:
         self._next: dict[str, deque[str]] = defaultdict(deque)
         self.stopped = asyncio.Event()
+        self._stopped_in: set[str] = set()
         self.gates: dict[str, asyncio.Event] = {}
         self.calls: dict[str, int] = defaultdict(int)
         self.latency_s: dict[str, float] = {}
@@ -55,14 +56,25 @@ class Hooks:
         if fault == "fail":
             raise StoreUnknownOutcome(f"{operation}: no answer")
         if fault == "stop":
-            await self._crash()
+            await self._crash(operation)
         answer = await work()
         if fault == "lose_reply":
             raise StoreUnknownOutcome(f"{operation}: no answer")
         if fault == "stop_written":
-            await self._crash()
+            await self._crash(operation)
         return answer
 
-    async def _crash(self) -> None:
+    def stops(self, operations: Collection[str]) -> bool:
+        """Whether one of these calls has stopped its process."""
+        return not self._stopped_in.isdisjoint(operations)
+
+    def revive(self, *operations: str) -> None:
+        """The process that makes these calls has died and starts again."""
+        self._stopped_in -= set(operations)
+        if not self._stopped_in:
+            self.stopped.clear()
+
+    async def _crash(self, operation: str) -> None:
+        self._stopped_in.add(operation)
         self.stopped.set()
         await asyncio.Event().wait()

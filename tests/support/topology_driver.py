@@ -32,7 +32,7 @@ from tests.support.commit_fakes import CommitRig, Waiter
 from tests.support.dispatch_fakes import SHARDS
 from tests.support.records import FakeRecord
 from tests.support.virtual_time import EPOCH_MS, VirtualLoop
-from tests.support.worker_rig import Durable, WorkerRig
+from tests.support.worker_rig import WORKER_CALLS, Durable, WorkerRig
 
 __all__ = ["TopologyDriver"]
 
@@ -119,12 +119,11 @@ class TopologyDriver:
             self.outbox = _OutboxReader(self)
             self.outbox.fanout.start()
             starting = asyncio.ensure_future(self.worker.start())
-            stopped = asyncio.ensure_future(self.rig.hooks.stopped.wait())
-            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            while not starting.done() and not self.rig.hooks.stops(WORKER_CALLS):
+                await asyncio.sleep(_STEP_S)
             started = starting.done() and starting.exception() is None
-            for task in (starting, stopped):
-                task.cancel()
-            await asyncio.gather(starting, stopped, return_exceptions=True)
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
             if started:
                 return
             await self._end_worker()

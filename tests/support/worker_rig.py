@@ -34,11 +34,12 @@ from tests.support.dispatch_fakes import SHARDS
 from tests.support.hooks import Hooks
 from tests.support.records import FakeRecord
 
-__all__ = ["Durable", "WorkerRig"]
+__all__ = ["WORKER_CALLS", "Durable", "WorkerRig"]
 
 TOPIC = "dispatch"
 PUSH_PARTITIONS = 4
 PAGE = 3
+WORKER_CALLS = ("dispatch", "lease", "append", "progress", "watermark", "reposition", "push")
 
 
 class _Leases(MemoryShardLeases):
@@ -182,7 +183,9 @@ class _Event(PagedEvent):
 class WorkerRig:
     """One worker process; it reads what the consumer part of this class hands to it, page by page."""
 
-    def __init__(self, durable: Durable, owner: str = "worker-0") -> None:
+    def __init__(
+        self, durable: Durable, owner: str = "worker-0", shard_count: int = SHARDS
+    ) -> None:
         self.durable = durable
         self.acked: list[tuple[int, int, int]] = []
         self.held: set[int] = set()
@@ -203,7 +206,7 @@ class WorkerRig:
             watermarks=WatermarksTable(durable.tables, "watermark"),
             pushes=self.writer,
             topic=TOPIC,
-            shard_count=SHARDS,
+            shard_count=shard_count,
             push_partitions=PUSH_PARTITIONS,
         )
 
@@ -232,7 +235,7 @@ class WorkerRig:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.appender.stop()
         await self.writer.stage.stop()
-        self.durable.hooks.stopped.clear()
+        self.durable.hooks.revive(*WORKER_CALLS)
 
     def shard(self, shard: int) -> ShardTask:
         """One shard's task."""

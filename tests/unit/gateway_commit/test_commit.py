@@ -436,6 +436,21 @@ def test_the_recoverer_continues_a_reservation_without_a_record() -> None:
     assert len(visible(play(script))) == 1
 
 
+@pytest.mark.contract("COM-25", "COM-10")
+def test_one_round_recovers_more_than_a_batch() -> None:
+    async def script(rig: CommitRig) -> None:
+        for number in range(1, 1201):
+            intent = rig.commit.intents.admit(request(number), lambda _: None)
+            assert intent is not None
+            await rig.store.reserve_and_record([rig.commit._prepare(intent)])
+        await rig.crash()
+        await rig.start()
+        assert await rig.recover() == 1200
+
+    rig = play(script, instances=1)
+    assert len(visible(rig)) == 1200
+
+
 def test_the_recoverer_leaves_alone_what_is_in_flight_here() -> None:
     async def script(rig: CommitRig) -> None:
         gate = rig.hooks.block("publish")

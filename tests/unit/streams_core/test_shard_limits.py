@@ -174,7 +174,7 @@ def test_a_refused_append_stops_the_shard(code: str) -> None:
 # --- bounds --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.contract("REG-21", "FAN-10")
+@pytest.mark.contract("REG-21", "FAN-10", "ADAPT-07")
 def test_reg_21_a_full_queue_holds_only_its_own_partition() -> None:
     async def script(worker: WorkerRig) -> None:
         durable = worker.durable
@@ -193,6 +193,27 @@ def test_reg_21_a_full_queue_holds_only_its_own_partition() -> None:
         assert durable.done(5)
 
     play(script, logged(40), shards=(SHARD, 5))
+
+
+@pytest.mark.contract("WM-14")
+def test_w_is_read_once_at_the_start_and_never_for_live_records() -> None:
+    reads = []
+
+    async def script(worker: WorkerRig) -> None:
+        read = worker.durable.mailboxes.watermark
+
+        async def watermark(shard: int) -> StoredWatermark | None:
+            reads.append(shard)
+            return await read(shard)
+
+        worker.durable.mailboxes.watermark = watermark  # type: ignore[method-assign]
+        await worker.run()
+        assert len(worker.acked) == 10
+        assert reads == []
+        await worker.materializer.start_shards({TP(TOPIC, SHARD)})
+        assert reads == [SHARD]
+
+    play(script, logged(30))
 
 
 def test_queued_pages_are_written_together() -> None:

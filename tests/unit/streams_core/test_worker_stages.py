@@ -106,6 +106,16 @@ def test_dispatches_go_to_the_partition_of_their_shard_in_order() -> None:
     assert set(map(tuple, sequences(log).values())) == {(1, 2, 3, 4)}
 
 
+@pytest.mark.contract("REG-15", "FAN-01")
+def test_reg_15_all_that_is_queued_is_one_produce_call() -> None:
+    log = FakeLog()
+    pages = [[outbox(4 * page + n, recipient=2000 + n) for n in range(1, 5)] for page in range(50)]
+    fan_out(log, [log.event(0, values, first=4 * at) for at, values in enumerate(pages)])
+    assert log.calls == 1
+    assert len(log.acked) == 50
+    assert len({key for records in log.log.values() for key, _ in records}) >= 200
+
+
 @pytest.mark.contract("FAN-01", "FAN-02")
 def test_nothing_is_acknowledged_before_every_dispatch_is_and_an_unknown_outcome_repeats() -> None:
     log = FakeLog()
