@@ -1,6 +1,5 @@
 """Shared mailbox suite: expiry, truncation, damage."""
 
-
 import pytest
 
 from schemas.constants import MAILBOX_RETENTION_DAYS
@@ -136,6 +135,12 @@ class MailboxRetention(MailboxBase):
         assert isinstance(head, MailboxDirty)
         assert other == MailboxHead(0, 0)
         assert await mailbox.harness.snapshot() == before
+
+    @pytest.mark.contract("MBX-32", "MBX-33", "GATE-17")
+    async def test_a_bucket_without_a_proof_is_not_written_to(self, mailbox: Mailbox) -> None:
+        await mailbox.fill(1)
+        await mailbox.harness.plant(USER, mailbox.harness.day(-1), 2, member(seq_of(2)))
+        await self.refused(mailbox, "corrupt", mailbox.entry(3, day=-1))
 
     @pytest.mark.contract("MBX-42", "GATE-17")
     @pytest.mark.parametrize("kind", [Damage.DAY_INDEX_LOST, Damage.META_LOST, Damage.FORMAT_3])

@@ -6,7 +6,7 @@ from schemas.constants import SECONDS_PER_DAY
 from stores.leases import ShardLeases
 from stores.mailbox import MailboxStore
 from stores.memory_leases import MemoryShardLeases
-from stores.memory_mailbox import MemoryMailboxStore
+from stores.memory_mailbox import Bucket, MemoryMailboxStore
 from tests.suites.mailbox import MailboxSuite
 from tests.support.mailboxes import TENANT, Damage, MailboxHarness
 
@@ -47,7 +47,9 @@ class MemoryHarness(MailboxHarness):
                 mailbox.buckets[day].expiry_s += 60
 
     async def plant(self, user: int, day: int, log_offset: int, entry: bytes) -> None:
-        self.memory.mailboxes[TENANT, user, 1].buckets[day].members[entry] = log_offset
+        buckets = self.memory.mailboxes[TENANT, user, 1].buckets
+        bucket = buckets.setdefault(day, Bucket((day + 8) * SECONDS_PER_DAY))
+        bucket.members[entry] = log_offset
 
     async def forget_identity(self, user: int, seq: int) -> None:
         del self.memory.mailboxes[TENANT, user, 1].identity[seq]
