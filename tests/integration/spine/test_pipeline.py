@@ -11,11 +11,11 @@ from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from redis.asyncio import Redis
 
 from ops.stack import Stack
 from schemas.identifiers import shard_of
 from schemas.topics import dispatch_topic, outbox_partition_of, outbox_topic
+from stores.redis_link import RedisLink
 from tests.conftest import StartStack
 from tests.support.traffic import TENANT, Traffic
 
@@ -27,24 +27,22 @@ async def _dump(stack: Stack, families: tuple[str, ...]) -> dict[bytes, tuple[by
     """Every key of these families with its serialized value and its expiry, over all mailbox instances."""
     found: dict[bytes, tuple[bytes, int]] = {}
     for url in stack.servers.mailbox_redis:
-        redis: Redis = Redis.from_url(url)
+        link = RedisLink(url)
         for family in families:
-            async for key in redis.scan_iter(f"{stack.settings.app_id}:{family}:*", count=1000):
-                found[key] = (
-                    await redis.dump(key) or b"",
-                    int(await redis.execute_command("EXPIRETIME", key)),
-                )
-        await redis.aclose()
+            for key in await link.command("KEYS", f"{stack.settings.app_id}:{family}:*"):
+                expiry = await link.command("EXPIRETIME", key)
+                found[key] = (await link.command("DUMP", key), expiry)
+        await link.close()
     return found
 
 
 async def _forget_watermarks(stack: Stack) -> None:
     """Delete the store's W, as a mailbox Redis without it would look: everything is replayed from offset 0."""
     for url in stack.servers.mailbox_redis:
-        redis: Redis = Redis.from_url(url)
-        async for key in redis.scan_iter(f"{stack.settings.app_id}:wm:*"):
-            await redis.delete(key)
-        await redis.aclose()
+        link = RedisLink(url)
+        for key in await link.command("KEYS", f"{stack.settings.app_id}:wm:*"):
+            await link.command("DEL", key)
+        await link.close()
 
 
 def _stats(stack: Stack) -> dict[str, Any]:
