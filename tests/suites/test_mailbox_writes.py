@@ -1,6 +1,5 @@
 """Shared mailbox suite: replays, fencing, W."""
 
-
 import pytest
 
 from schemas.watermarks import pack_uniform
