@@ -31,6 +31,7 @@ class GatewayConnection(asyncio.Protocol):
         "_blocked_since_ms",
         "_closing_since_ms",
         "_core",
+        "_eof_sent",
         "_hub",
         "_reading",
         "_starved_since_us",
@@ -44,6 +45,7 @@ class GatewayConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[Event] = deque()
         self._reading = True
+        self._eof_sent = False
         self._starved_since_us: int | None = None
         self._blocked_since_ms: int | None = None
         self._closing_since_ms: int | None = None
@@ -131,18 +133,18 @@ class GatewayConnection(asyncio.Protocol):
 
     def _balance_reading(self) -> None:
         """Read only while this connection's work fits (COM-17): no event waits and few sends are unanswered."""
-        fits = not self._waiting and (
-            self._core.sends_in_flight < self._hub.limits.max_sends_in_flight
-            and not self._hub.draining
-        )
-        if fits == self._reading or self._transport is None or self._transport.is_closing():
+        hub = self._hub
+        few = self._core.sends_in_flight < hub.limits.max_sends_in_flight
+        fits = few and not self._waiting and not hub.draining
+        transport = self._transport
+        if fits == self._reading or self._eof_sent or transport is None or transport.is_closing():
             return
         self._reading = fits
         if fits:
-            self._transport.resume_reading()
+            transport.resume_reading()
         else:
-            self._hub.metrics.reading_paused += 1
-            self._transport.pause_reading()
+            hub.metrics.reading_paused += 1
+            transport.pause_reading()
 
     def _commit(self, event: CommitRequested) -> None:
         hub = self._hub
@@ -254,9 +256,18 @@ class GatewayConnection(asyncio.Protocol):
             self._closing_since_ms = self._hub.now_ms()
 
     def _close(self, transport: asyncio.Transport) -> None:
+        """Say goodbye and wait for the peer's: closing a socket with unread bytes would reset it, and the peer would lose
+        the last frames. What it still sends is read and thrown away; `check` ends the wait (linger_ms).
+        """
+        if self._eof_sent:
+            return
+        self._eof_sent = True
         if self._core.login is not None:
             self._hub.registry.remove(self)
-        transport.close()
+        transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
 
     def check(self, now_ms: int) -> None:
         """The passing of time; called about once a second."""

@@ -165,7 +165,7 @@ async def test_a_push_that_overtakes_its_watermark_row_waits_for_it(settings: Se
         shard = shard_of(0, BOB, settings.mailbox_shard_count)
         head = encode_entry_head(SEQ, 0, bytes(8), 1, 0, None)
         await worker.push(shard, BOB, 0, head)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not gateway.router.held:  # noqa: ASYNC110 - the log has no event for this
                 await asyncio.sleep(0.005)
         bob.send(Opcode.PING, {"client_time_ms": 1, "foreground": True})
