@@ -33,6 +33,7 @@ from streams.leases import LeaseKeeper
 from streams.materializer import Materializer
 from streams.push import PushWriter
 from streams.readings import PipelineReadings
+from streams.stalls import StallAlarm, pending_lanes
 from streams.topology import node
 from tables.progress import ProgressTable
 from tables.watermarks import WatermarksTable, merge_rows
@@ -70,11 +71,12 @@ materializer = Materializer(
     shard_count=shards,
     push_partitions=settings.push_partitions,
 )
-stages = (fanout, appender, pushes, keeper)
+alarm = StallAlarm(lambda: pending_lanes(app.qim_consumer, materializer.shards.values()))
+stages = (fanout, appender, pushes, keeper, alarm)
 app.metrics.sources.append(
     PipelineReadings(
         shards=lambda: list(materializer.shards.values()),
-        lane_stalls=tuple,
+        lane_stalls=lambda: alarm.stalls,
         pushes_dropped=lambda: pushes.dropped,
         stopped_partitions=lambda: fanout.failed,
     )
@@ -93,6 +95,7 @@ async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
 
 async def drain() -> None:
     """Runs before the tables close: pages in hand are finished, leases are given back."""
+    await alarm.stop()
     await materializer.drain()
     await keeper.stop()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from schemas.constants import LANE_STALL_ALERT_MS
 from schemas.metrics import Reading
@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 
     from streams.app import QimApp
     from streams.recovery import BatchTableManager
+    from streams.stalls import LaneStall
 
-__all__ = ["LaneStall", "PipelineReadings", "ShardState", "consumer_readings"]
-
-
-class LaneStall(NamedTuple):
-    """A lane whose W stands still although work for it is known, and for how long (LANE-08, TAKE-10)."""
-
-    shard: int
-    lane: int
-    stalled_ms: int
+__all__ = ["PipelineReadings", "ShardState", "consumer_readings"]
 
 
 class ShardState(Protocol):
@@ -84,7 +77,8 @@ class PipelineReadings:
     def _stalls(self) -> Iterator[Reading]:
         alarms: Counter[int] = Counter()
         for shard, lane, stalled_ms in self._lane_stalls():
-            yield Reading("qim_lane_watermark_stall_ms", stalled_ms, (str(shard), str(lane)))
+            name = str(lane) if lane >= 0 else "all"
+            yield Reading("qim_lane_watermark_stall_ms", stalled_ms, (str(shard), name))
             alarms[shard] += stalled_ms >= LANE_STALL_ALERT_MS
         for shard, lanes in alarms.items():
             yield Reading("qim_lanes_stalled", lanes, (str(shard),))

@@ -16,7 +16,8 @@ from schemas.constants import LANE_STALL_ALERT_MS
 from schemas.metrics import MetricsPage, Reading
 from streams.acks import AckLedger
 from streams.gates import Gates, Reason
-from streams.readings import LaneStall, PipelineReadings, consumer_readings
+from streams.readings import PipelineReadings, consumer_readings
+from streams.stalls import ALL_LANES, LaneStall
 
 Found = dict[tuple[str, tuple[str, ...]], float]
 
@@ -71,11 +72,11 @@ def test_take_10_stalled_lanes_are_shown_and_counted_from_the_alert_on() -> None
     stalls = (
         LaneStall(2, 7, LANE_STALL_ALERT_MS),
         LaneStall(2, 8, LANE_STALL_ALERT_MS - 1),
-        LaneStall(3, 0, 10),
+        LaneStall(3, ALL_LANES, 10),
     )
     found = values(pipeline(Shard(2), Shard(3), stalls=stalls)())
     assert found["qim_lane_watermark_stall_ms", ("2", "7")] == 30_000
-    assert found["qim_lane_watermark_stall_ms", ("3", "0")] == 10
+    assert found["qim_lane_watermark_stall_ms", ("3", "all")] == 10
     assert found["qim_lanes_stalled", ("2",)] == 1
     assert found["qim_lanes_stalled", ("3",)] == 0
     text = MetricsPage("worker", [pipeline(Shard(2), stalls=stalls)]).render()
