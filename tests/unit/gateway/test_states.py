@@ -2,14 +2,12 @@
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway import diagram
 from gateway.events import Batch
 from gateway.protocol import ServerProtocol
 from gateway.states import CLIENT_FRAMES, TRANSITIONS, Action, Input, State, violation
@@ -170,21 +168,3 @@ def test_any_walk_ends_in_a_listed_state_or_our_error(walk: list[Input], noise: 
     peer.feed(noise)
     peer.feed(client_frame(Opcode.PING, noise))
     peer.frames()
-
-
-def test_the_page_shows_the_table_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert diagram.main(["--check"]) == 0, capsys.readouterr().out
-    page = diagram.PAGE.read_text()
-    for code in ErrorCode:
-        assert f"| {code.name} | {code.value} |" in page
-
-
-def test_an_outdated_page_is_found_and_mended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "gateway.md"
-    page.write_text(diagram.PAGE.read_text().replace("CONNECTED -->", "CONNECTED ==>"))
-    monkeypatch.setattr(diagram, "PAGE", page)
-    assert diagram.main(["--check"]) == 1
-    assert diagram.main([]) == 0
-    assert diagram.main(["--check"]) == 0
