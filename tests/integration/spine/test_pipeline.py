@@ -82,7 +82,7 @@ async def _write(stack: Stack, topic: str, partition: int, value: bytes) -> None
         await producer.stop()
 
 
-@pytest.mark.contract("TAKE-09", "EVT-12", "MBX-20", "MBX-31")
+@pytest.mark.contract("TAKE-09", "EVT-12", "MBX-20", "MBX-31", "DISP-07")
 async def test_replayed_dispatch_log_writes_byte_identical_entries(start_stack: StartStack) -> None:
     stack = await start_stack(mailbox_redis=2, commit_redis=2)
     traffic = Traffic(stack, 10)
@@ -99,7 +99,13 @@ async def test_replayed_dispatch_log_writes_byte_identical_entries(start_stack: 
     await stack.restart("worker-0")
 
     assert await _dump(stack, families) == before
-    assert await _store_w(stack) == w_before
+    # Not equal: fanout repeats what it had not committed when it was killed, which moves W and adds no entry (DISP-07).
+    w_after = await _store_w(stack)
+    assert all(
+        new >= old
+        for shard, lanes in w_before.items()
+        for old, new in zip(lanes, w_after[shard], strict=True)
+    )
     assert all(shard["restarts"] == 0 for shard in _stats(stack)["shards"].values())
 
 
