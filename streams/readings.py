@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from streams.recovery import BatchTableManager
     from streams.stalls import LaneStall
 
-__all__ = ["PipelineReadings", "ShardState", "consumer_readings"]
+__all__ = ["PipelineReadings", "WatchedShard", "consumer_readings"]
 
 
-class ShardState(Protocol):
+class WatchedShard(Protocol):
     """What is read from a shard task."""
 
     shard: int
@@ -50,7 +50,7 @@ class PipelineReadings:
     def __init__(
         self,
         *,
-        shards: Callable[[], Iterable[ShardState]],
+        shards: Callable[[], Iterable[WatchedShard]],
         lane_stalls: Callable[[], Iterable[LaneStall]],
         pushes_dropped: Callable[[], int],
         stopped_partitions: Callable[[], Collection[object]],

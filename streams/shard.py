@@ -33,6 +33,7 @@ from streams.materialize_core import (
     ShardPipeline,
     decode_page,
 )
+from streams.outcomes import check_outcome, count_violation
 from streams.pages import PAGE_RECORDS, Page
 from streams.segments import ShardSegments
 
@@ -202,6 +203,7 @@ class ShardTask:
         self._services.hold(self.tp)
 
     def _fail(self, error: BaseException) -> None:
+        count_violation(error)
         _log.critical(
             "shard %d stops alone at offset %d",
             self.shard,
@@ -274,18 +276,16 @@ class ShardTask:
         """Entries and store W, then progress, then the watermark row: each durable before the next (ADAPT-05)."""
         at = self.position
         store_w = pack_marks(higher_marks(at.store_w, plan.marks))
-        outcome = await self._services.append(
-            ShardAppend(
-                shard=self.shard,
-                lease_term=at.lease_term,
-                base_epoch=at.base_epoch,
-                expected_w=at.store_w,
-                new_w=store_w,
-                w_epoch=at.context.boundaries[-1][0],
-                entries=plan.entries,
-            )
+        append = ShardAppend(
+            shard=self.shard,
+            lease_term=at.lease_term,
+            base_epoch=at.base_epoch,
+            expected_w=at.store_w,
+            new_w=store_w,
+            w_epoch=at.context.boundaries[-1][0],
+            entries=plan.entries,
         )
-        _check_outcome(outcome)
+        check_outcome(append, await self._services.append(append))
         await self._services.write_progress(self.shard, plan.progress_rows)
         # A gateway shows a push once it sees W cover it, so both leave together, in one request to the log.
         self._services.push(plan.pushes)
@@ -298,17 +298,6 @@ class ShardTask:
         }
         await self._services.write_watermark(self.shard, row)
         self.position = at._replace(store_w=store_w, page_number=at.page_number + 1)
-
-
-def _check_outcome(outcome: AppendOutcome) -> None:
-    if outcome.code == "ok":
-        return
-    # Another term or another W: somebody else wrote, or the store lost something. Read again, start again.
-    again = outcome.code in ("fenced", "w_mismatch")
-    raise StoreFault(
-        f"append: {outcome.code} {outcome.detail}",
-        ErrorCode.UNAVAILABLE if again else ErrorCode.INTERNAL,
-    )
 
 
 async def _split_heavy(decoded: Decoded) -> dict[int, dict[int, list[int]]]:

@@ -74,7 +74,6 @@ def test_obs_02_the_page_is_prometheus_text_of_cells_and_sources() -> None:
 def test_counters_without_labels_are_shown_before_they_are_counted() -> None:
     gateway, worker = samples(MetricsPage("gateway")), samples(MetricsPage("worker"))
     assert gateway["qim_gateway_backend_dropped_total", ()] == 0
-    assert ("qim_gateway_backend_dropped_total", ()) not in worker
     assert worker["qim_push_dropped_total", ()] == 0
 
 
@@ -86,10 +85,7 @@ def test_obs_04_a_promise_of_zero_is_broken_by_one(name: str) -> None:
     cell, page = counter(name), MetricsPage("worker")
     assert page.broken_promises() == []
     cell.add()
-    try:
-        assert page.broken_promises() == [name]
-    finally:
-        cell.value = 0
+    assert page.broken_promises() == [name]
 
 
 def test_a_source_may_only_read_what_is_listed() -> None:
