@@ -36,6 +36,9 @@ class HookedStore(MemoryMessageStore):
         super().__init__(instances, now_ms)
         self.hooks = hooks
         self.pages: dict[str, list[int]] = defaultdict(list)
+        self.errors_as_results = (
+            False  # how a store of several instances reports one that is silent
+        )
 
     async def reserve_and_record(
         self, page: Sequence[ReserveRequest]
@@ -43,13 +46,24 @@ class HookedStore(MemoryMessageStore):
         """See MessageStore."""
         self.pages["reserve"].append(len(page))
         work = super().reserve_and_record
-        return await self.hooks.call("reserve", lambda: work(page))
+        try:
+            return await self.hooks.call("reserve", lambda: work(page))
+        except StoreUnknownOutcome as error:
+            return self._as_results(error, len(page))
 
     async def mark_committed(self, page: Sequence[MarkRequest]) -> list[MarkResult | QimError]:
         """See MessageStore."""
         self.pages["mark"].append(len(page))
         work = super().mark_committed
-        return await self.hooks.call("mark", lambda: work(page))
+        try:
+            return await self.hooks.call("mark", lambda: work(page))
+        except StoreUnknownOutcome as error:
+            return self._as_results(error, len(page))
+
+    def _as_results(self, error: StoreUnknownOutcome, count: int) -> list[Any]:
+        if not self.errors_as_results:
+            raise error
+        return [error] * count
 
     def state(self, request: CommitRequest) -> str | None:
         """R, D, O or C of a message; None when the store never heard of it."""

@@ -119,7 +119,7 @@ class TopologyDriver:
             self.outbox = _OutboxReader(self)
             self.outbox.fanout.start()
             starting = asyncio.ensure_future(self.worker.start())
-            while not starting.done() and not self.rig.hooks.stops(WORKER_CALLS):
+            while not (starting.done() or self.rig.hooks.stops(WORKER_CALLS)):  # noqa: ASYNC110
                 await asyncio.sleep(_STEP_S)
             started = starting.done() and starting.exception() is None
             starting.cancel()

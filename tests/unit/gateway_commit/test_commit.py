@@ -287,8 +287,12 @@ FAULTS = ["fail", "lose_reply", "refuse"]
 @pytest.mark.parametrize("operation", ["reserve", "publish", "mark"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("times", [1, 7])
-def test_an_unknown_outcome_is_replayed_in_place(operation: str, fault: str, times: int) -> None:
+@pytest.mark.parametrize("as_results", [True, False])
+def test_an_unknown_outcome_is_replayed_in_place(
+    operation: str, fault: str, times: int, as_results: bool  # noqa: FBT001
+) -> None:
     async def script(rig: CommitRig) -> None:
+        rig.store.errors_as_results = as_results
         rig.hooks.add(operation, *[fault] * times)
         for number in range(1, 31):
             rig.submit(request(number, recipient=2000 + number % 4))

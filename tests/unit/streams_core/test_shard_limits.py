@@ -231,12 +231,20 @@ def test_queued_pages_are_written_together() -> None:
 
 def test_pages_of_before_a_restart_are_dropped() -> None:
     async def script(worker: WorkerRig) -> None:
-        worker.durable.hooks.add("append", "fail")
+        hooks = worker.durable.hooks
+        hooks.add("append", "fail")
+        gate = hooks.block("reposition")
         worker.feed(SHARD)
-        while not worker.repositions:
-            worker.feed(SHARD)  # these arrive while the shard starts again
+        while not hooks.calls["reposition"]:
             await asyncio.sleep(0.01)
+        worker.held.clear()
+        assert worker.feed(
+            SHARD
+        )  # was fetched before the new start and arrives in the middle of it
+        assert worker.shard(SHARD).depth == 1
+        gate.set()
         await worker.run()
+        assert worker.shard(SHARD).state is ShardState.RUNNING
         assert await numbers(worker.durable) == bodies(9)
         assert [first for _, first, _ in worker.acked] == [0, 3, 6]
 
