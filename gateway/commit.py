@@ -26,7 +26,7 @@ from gateway.ports import CommitDone, CommitRequest, CommittedMessage
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreUnknownOutcome
 from schemas.identifiers import trace_id_of
 from schemas.message import encode_message, encode_outbox_head, join_outbox
-from schemas.metrics import histogram, now_us
+from schemas.metrics import counter, histogram, now_us
 from schemas.topics import outbox_partition_of
 from stores.messages import MarkRequest, MessageStore, ReserveRequest, ReserveResult
 from stores.paging import Pace, PagedStage
@@ -87,6 +87,7 @@ class CommitStep:
         self._mark = [stage("commit.mark", self._mark_page) for _ in range(instances)]
         self._stages = [*self._reserve, self._publish, *self._mark]
         self._round_trip = histogram("qim_gateway_send_round_trip_us")
+        self._dropped = counter("qim_gateway_backend_dropped_total")
 
     @property
     def has_capacity(self) -> bool:
@@ -296,7 +297,10 @@ class CommitStep:
         self._finish(intent, error)
 
     def _finish(self, intent: Intent, result: CommittedMessage | QimError) -> None:
-        for done in self.intents.finish(intent):
+        waiters = self.intents.finish(intent)
+        if not waiters and intent.request is not None:
+            self._dropped.add()  # it came from a client, and nobody is told (GW-12)
+        for done in waiters:
             done(result)
         if self._stopping and not len(self.intents):
             self._empty.set()

@@ -16,7 +16,6 @@ __all__ = ["GatewayMetrics"]
 _COUNTERS: Final = {
     "accepted": "qim_gateway_connections_accepted_total",
     "acks": "qim_gateway_acks_total",
-    "backend_dropped": "qim_gateway_backend_dropped_total",
     "batches": "qim_gateway_batches_total",
     "closed_by_error": "qim_gateway_closed_by_error_total",
     "kicked": "qim_gateway_kicked_total",
@@ -38,7 +37,6 @@ class GatewayMetrics:
 
     accepted: int
     acks: int
-    backend_dropped: int
     batches: int
     closed_by_error: int
     kicked: int

@@ -20,6 +20,7 @@ from schemas.entry import encode_entry_head, entry_mailbox_seq
 from schemas.errors import ErrorCode, StartRefused
 from schemas.frames import Opcode
 from schemas.identifiers import shard_of
+from schemas.metrics import counter
 from schemas.records import PUSH_BATCH, WATERMARK_ROW
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
 from schemas.watermarks import pack_uniform
@@ -217,7 +218,7 @@ async def test_reg_44_ready_asks_redis_broker_producer_and_view(settings: Settin
         metrics = (await page(started, "/metrics"))[1]
         assert "qim_gateway_backend_dropped_total 0" in metrics
         assert "qim_gateway_connections 0" in metrics
-        started.metrics.backend_dropped = 1
+        counter("qim_gateway_backend_dropped_total").add()
         assert (await page(started, "/healthz"))[0] == 503
         started.follower.failed = True
         assert "watermarks" in (await page(started, "/ready"))[1]
