@@ -27,6 +27,7 @@ __all__ = [
     "end_rebuild",
     "owner_faults",
     "recorded_log",
+    "unfinished_rebuild",
 ]
 
 _CLAIM: Final = load("claim_log")
@@ -94,20 +95,23 @@ async def claim_owner(links: Sequence[RedisLink], app_id: str, cluster_id: str) 
             raise StartRefused(_owner_fault(link.name, app_id, owner))
 
 
+async def unfinished_rebuild(links: Sequence[RedisLink], app_id: str) -> str | None:
+    """What a rebuild that has begun and not ended is about, None when there is none."""
+    what: bytes | None = await links[0].command("GET", f"{app_id}:rebuild")
+    return None if what is None else what.decode(errors="replace")
+
+
 async def check_rebuild(links: Sequence[RedisLink], app_id: str) -> list[str]:
-    """Whether a rebuild has begun and not ended; reads only."""
-    what = await links[0].command("GET", f"{app_id}:rebuild")
+    """The reason not to start while a rebuild has not ended; reads only."""
+    what = await unfinished_rebuild(links, app_id)
     if what is None:
         return []
-    name = what.decode(errors="replace")
-    return [f"a rebuild of {name} has not ended: run `qimctl rebuild {name}` again"]
+    return [f"a rebuild of {what} has not ended: run `qimctl rebuild {what}` again"]
 
 
-async def begin_rebuild(links: Sequence[RedisLink], app_id: str, what: str) -> str | None:
-    """Mark that `what` is being thrown away; returns what an unfinished rebuild was about, None when there was none."""
-    before = await links[0].command("GET", f"{app_id}:rebuild")
+async def begin_rebuild(links: Sequence[RedisLink], app_id: str, what: str) -> None:
+    """Mark that `what` is being thrown away."""
     await links[0].command("SET", f"{app_id}:rebuild", what)
-    return None if before is None else str(before.decode(errors="replace"))
 
 
 async def end_rebuild(links: Sequence[RedisLink], app_id: str) -> None:

@@ -1,11 +1,17 @@
-"""The worker with the start gates in front of its own start hook: `faust -A tests.support.gated_app worker`."""
+"""The worker with the start gates and the operator's door, whether or not its own assembly has them.
+
+faust -A tests.support.gated_app worker
+"""
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 from faust.types import TP
 
 import qim
 from stores.start_gates import pass_start_gates
+from streams.control import mount_control
 
 __all__ = ["app"]
 
@@ -19,3 +25,6 @@ async def _gated(partitions: set[TP]) -> dict[TP, int]:
 
 
 app.start_offsets = _gated
+_routes = cast("Any", app.web).web_app.router.routes()
+if not any("/control/shards" in str(route.resource) for route in _routes):
+    mount_control(app, qim.materializer, qim.settings.control_token.get_secret_value())

@@ -14,7 +14,16 @@ from ops.topics import create_topics
 from schemas.topics import TopicSpec
 from tests.support.page_app import changelog_of, topic_of
 
-__all__ = ["commit", "committed", "fill", "make_anew", "make_topics", "read_changelog", "trim"]
+__all__ = [
+    "commit",
+    "committed",
+    "fill",
+    "make_anew",
+    "make_topics",
+    "read_changelog",
+    "trim",
+    "trim_topic",
+]
 
 _BATCH_RECORDS = 500
 _GONE_S = 20.0
@@ -90,12 +99,15 @@ async def committed(broker: str, app_id: str) -> dict[int, int]:
 
 async def trim(broker: str, app_id: str, partition: int, before: int) -> None:
     """Delete the records of an input partition below `before`, as retention would."""
+    await trim_topic(broker, topic_of(app_id), partition, before)
+
+
+async def trim_topic(broker: str, topic: str, partition: int, before: int) -> None:
+    """Delete the records of any partition below `before`."""
     admin = AIOKafkaAdminClient(bootstrap_servers=broker)
     await admin.start()
     try:
-        target = {
-            TopicPartition(topic_of(app_id), partition): RecordsToDelete(before_offset=before)
-        }
+        target = {TopicPartition(topic, partition): RecordsToDelete(before_offset=before)}
         await admin.delete_records(target)
     finally:
         await admin.close()

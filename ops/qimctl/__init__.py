@@ -1,0 +1,1 @@
+"""`qimctl`: what an operator does to a running or a stopped system."""
