@@ -235,7 +235,7 @@ def test_pages_of_before_a_restart_are_dropped() -> None:
         hooks.add("append", "fail")
         gate = hooks.block("reposition")
         worker.feed(SHARD)
-        while not hooks.calls["reposition"]:
+        while not hooks.calls["reposition"]:  # noqa: ASYNC110  # virtual time
             await asyncio.sleep(0.01)
         worker.held.clear()
         assert worker.feed(
