@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.events import Batch, Login
 from gateway.heartbeat import Heartbeat
 from gateway.ports import CommittedMessage
@@ -14,8 +16,6 @@ from schemas.wire import (
     MAILBOX_BATCH,
     ONLINE_READY,
     PONG,
-    PUSH_EVENTS,
-    SEND_ACK,
 )
 
 __all__ = [
@@ -29,6 +29,10 @@ __all__ = [
     "push_events",
     "send_ack",
 ]
+
+_VERSION_1: Final = b"\x01"
+_MORE: Final = 0x80
+_SMALL: Final = [bytes([value]) for value in range(_MORE)]
 
 
 def auth_ok(login: Login, next_ping_interval_ms: int) -> bytes:
@@ -66,18 +70,34 @@ def cursor_rebased(new_cursor: bytes, replay_from_seq: int) -> bytes:
     return CURSOR_REBASED.encode({"new_cursor": new_cursor, "replay_from_seq": replay_from_seq})
 
 
+def _long(value: int) -> bytes:
+    """Avro long of a value that is not negative: zigzag doubles it, then 7 bits a byte, the lowest first."""
+    value <<= 1
+    if value < _MORE:
+        return _SMALL[value]
+    out = bytearray()
+    while value >= _MORE:
+        out.append(value & 0x7F | _MORE)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# SEND_ACK and PUSH_EVENTS are said once a message and once an event. Packed by hand they cost a third of the Avro writer's
+# 3 us; a test holds them equal to what the codec writes.
 def send_ack(client_message_id: bytes, committed: CommittedMessage) -> bytes:
     """SEND_ACK; there is no other way to build one than from a CommittedMessage (COM-02)."""
-    return SEND_ACK.encode(
-        {
-            "client_message_id": client_message_id,
-            "message_id": committed.message_id,
-            "conversation_seq": committed.conversation_seq,
-            "last_activity_id": committed.last_activity_id,
-            "committed_at_ms": committed.committed_at_ms,
-            "trace_id": committed.trace_id,
-            "duplicate": committed.duplicate,
-        }
+    return b"".join(
+        (
+            _VERSION_1,
+            client_message_id,
+            committed.message_id,
+            _long(committed.conversation_seq),
+            committed.last_activity_id,
+            _long(committed.committed_at_ms),
+            committed.trace_id,
+            b"\x01" if committed.duplicate else b"\x00",
+        )
     )
 
 
@@ -96,8 +116,13 @@ def mailbox_batch(batch: Batch) -> bytes:
 
 
 def push_events(entries: list[bytes]) -> bytes:
-    """PUSH_EVENTS; never carries a cursor (CUR-02)."""
-    return PUSH_EVENTS.encode({"entries": entries})
+    """PUSH_EVENTS of at least one entry; never carries a cursor (CUR-02)."""
+    parts = [_VERSION_1, _long(len(entries))]
+    for entry in entries:
+        parts.append(_long(len(entry)))
+        parts.append(entry)
+    parts.append(b"\x00")
+    return b"".join(parts)
 
 
 def pong(client_time_ms: int, heartbeat: Heartbeat, lane_watermark: int) -> bytes:
