@@ -1,7 +1,7 @@
 """Figures of the servers: CPU, pages, Redis, the dispatch log. Each is a snapshot; a figure is the difference of two.
 
 The page counters come from the HTTP port of every worker and gateway: `GET /stats` answers JSON
-`{stage: {"pages": n, "records": m}}`, alone or under the key `pages`, counted since the process began. A stage that several processes have is
+`{"pages": {stage: {"pages": n, "records": m}}, ...}`, counted since the process began. A stage that several processes have is
 added up; a process that was restarted between two snapshots counts from its start.
 """
 
@@ -166,11 +166,7 @@ async def _stages_of(host: str, port: int) -> Stages:
 
 def stages_in(reply: Mapping[str, Any]) -> Stages:
     """Return the page counters of a /stats reply; what else it tells is left out."""
-    return {
-        stage: counts
-        for stage, counts in reply.get("pages", reply).items()
-        if isinstance(counts, dict) and {"pages", "records"} <= counts.keys()
-    }
+    return {stage: counts for stage, counts in reply.get("pages", {}).items()}
 
 
 async def http_json(host: str, port: int, path: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class LogFormatter(logging.Formatter):
             safe = {name: self._safe(value) for name, value in fields.items()}
             return json.dumps(safe, ensure_ascii=False)
         head = "{time} {level:<8} {logger}: {message}".format_map(fields)
-        known = ("time", "level", "process", "logger", "message")
+        known = ("time", "level", "process", "logger", "event", "message")
         rest = "".join(f" {k}={_quoted(v)}" for k, v in fields.items() if k not in known)
         return self._scrub((head + rest).replace("\r", "\\r").replace("\n", "\\n"))
 
@@ -59,6 +59,7 @@ class LogFormatter(logging.Formatter):
             "level": record.levelname,
             "process": self._process,
             "logger": record.name,
+            "event": str(record.msg),  # constant in calls of ours: what equal events are found by
             "message": record.getMessage(),
         }
         fields |= {

@@ -78,9 +78,9 @@ def test_every_process_has_its_group(process: str, group: str) -> None:
     assert group_of(process) == group
 
 
-def test_page_counters_are_found_alone_or_beside_other_things() -> None:
+def test_page_counters_are_found_beside_other_things() -> None:
     stages = {"fanout": counted(1, 2)}
-    assert stages_in(stages) == stages
+    assert stages_in({"pages": stages}) == stages
     assert stages_in({"pages": stages, "shards": {"0": {"state": "running"}}}) == stages
     assert stages_in({"uptime": 5}) == {}
     assert stages_in({}) == {}

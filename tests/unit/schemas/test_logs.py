@@ -47,7 +47,7 @@ def test_a_line_of_text_has_its_context_at_the_end() -> None:
 
 def test_a_line_of_json_has_the_same_as_fields() -> None:
     fields = json.loads(line(record("shard %d is leased", 3, ttl_ms=250, ok=True), as_json=True))
-    assert fields["message"] == "shard 3 is leased"
+    assert (fields["event"], fields["message"]) == ("shard %d is leased", "shard 3 is leased")
     assert (fields["level"], fields["logger"], fields["process"]) == (
         "WARNING",
         "gateway.login",
