@@ -166,7 +166,8 @@ async def _stages_of(host: str, port: int) -> Stages:
 
 def stages_in(reply: Mapping[str, Any]) -> Stages:
     """Return the page counters of a /stats reply; what else it tells is left out."""
-    return {stage: counts for stage, counts in reply.get("pages", {}).items()}
+    stages: Stages = reply.get("pages", {})
+    return stages
 
 
 async def http_json(host: str, port: int, path: str) -> dict[str, Any]:
