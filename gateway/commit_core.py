@@ -13,8 +13,9 @@ from typing import Final
 
 from gateway.ports import CommitDone, CommitRequest, CommittedMessage
 from schemas.constants import CUSTOM_TYPE_MAX_BYTES, MAX_BODY_BYTES
+from schemas.digests import identity_digest
 from schemas.errors import ErrorCode, QimError, RequestError
-from schemas.identifiers import commit_bucket, direct_conversation_id, identity_digest, shard_of
+from schemas.identifiers import commit_bucket, direct_conversation_id, shard_of
 
 __all__ = ["Intent", "IntentTable", "Step", "audience_of", "check_send", "next_step"]
 

@@ -7,10 +7,8 @@ inside hot loops the plain value is passed on. Every encoding here is frozen in 
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from blake3 import blake3
 
@@ -47,9 +45,7 @@ __all__ = [
     "direct_conversation_id",
     "dispatch_id_of",
     "event_id_of",
-    "identity_digest",
     "lane_of",
-    "payload_digest",
     "shard_of",
     "trace_id_of",
     "validate_shard_count",
@@ -190,9 +186,6 @@ _USER_BUCKET_DOMAIN: Final = b"qim.user-bucket.v1\0"
 _COMMIT_BUCKET_DOMAIN: Final = b"qim.commit-bucket.v1\0"
 _DIRECT_DOMAIN: Final = b"qim.direct-conversation.v1\0"
 _TRACE_DOMAIN: Final = b"qim.trace.v1\0"
-_IDENTITY_DOMAIN: Final = b"qim.commit-identity.v1\0"
-_PAYLOAD_DOMAIN: Final = b"qim.dispatch-payload.v1\0"
-_IDENTITY_MAGIC: Final = b"QIMD"  # COM-13
 
 
 def _user_key(tenant: int, user: int) -> bytes:
@@ -260,79 +253,3 @@ def event_id_of(tenant: int, dispatch_id: bytes, user: int, event_type: int) -> 
 def trace_id_of(message_id: int) -> bytes:
     """16 bytes; derived from the message id, so that a resumed commit keeps the trace it began with (SEQ-21)."""
     return blake3(_TRACE_DOMAIN + message_id.to_bytes(16, "big")).digest(16)
-
-
-_LENGTHS: Final = tuple(n.to_bytes(4, "big") for n in range(512))
-
-
-def _framed(parts: Iterable[bytes]) -> bytes:
-    """Length-prefix each part, so that no two different part lists share one encoding."""
-    out: list[bytes] = []
-    for part in parts:
-        size = len(part)
-        out.append(_LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(4, "big"))
-        out.append(part)
-    return b"".join(out)
-
-
-def _packed(users: Sequence[int]) -> bytes:
-    """Each user as 8 bytes big-endian; 100,000 of them in a millisecond."""
-    return struct.pack(f">{len(users)}Q", *users) if users else b""
-
-
-def identity_digest(
-    device: bytes,
-    conversation_id: bytes,
-    message_type: int,
-    custom_type: str,
-    body: bytes,
-    mentions: Sequence[int],
-    reply_to: int,
-) -> bytes:
-    """36 bytes `QIMD` + BLAKE3 of what makes two requests the same message (COM-05, COM-13).
-
-    Tenant, sender and client_message_id are the key it is stored under and so are not repeated. `reply_to` is the
-    answered message_id or 0.
-    """
-    parts = (
-        device,
-        conversation_id,
-        message_type.to_bytes(4, "big"),
-        custom_type.encode(),
-        body,
-        _packed(mentions),
-        reply_to.to_bytes(16, "big"),
-    )
-    return _IDENTITY_MAGIC + blake3(_IDENTITY_DOMAIN + _framed(parts)).digest()
-
-
-def payload_digest(record: Any) -> bytes:
-    """32 bytes over every field of a GroupDispatch that decides what is delivered (DISP-06).
-
-    `record` is a `schemas.records.GroupDispatch`. The digest covers field values, not the Avro bytes, so that a
-    replay written by a newer schema version is still the same dispatch. Not covered: the observed log offset, which is
-    not in the record, and fencing_epoch, which says who wrote it (DISP-10).
-    """
-    client_message_id: bytes = record["client_message_id"]
-    membership_version: int | None = record["membership_version"]
-    parts = (
-        record["tenant_id"],
-        record["dispatch_id"],
-        record["message_id"],
-        record["conversation_id"],
-        record["conversation_seq"].to_bytes(8, "big"),
-        record["last_activity_id"],
-        record["sender_id"].to_bytes(8, "big"),
-        client_message_id,
-        record["origin_device_id"],
-        b"" if membership_version is None else membership_version.to_bytes(8, "big"),
-        record["target_mailbox_shard"].to_bytes(4, "big"),
-        record["committed_at_ms"].to_bytes(8, "big"),
-        record["trace_id"],
-        record["message_type"].to_bytes(8, "big"),
-        record["custom_type"].encode(),
-        _packed(record["recipients"]),
-        _packed(record["mentions"]),
-        record["event_template"],
-    )
-    return blake3(_PAYLOAD_DOMAIN + _framed(parts)).digest()

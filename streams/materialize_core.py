@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.constants import MAILBOX_WRITE_BATCH_MAX_ENTRIES
+from schemas.digests import payload_digest
 from schemas.errors import RecordError
-from schemas.identifiers import payload_digest
 from schemas.manifest import encode_manifest
 from schemas.records import DISPATCH_PROGRESS, GROUP_DISPATCH, DispatchProgress, GroupDispatch
 from stores.mailbox import EntryWrite

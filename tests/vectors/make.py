@@ -12,6 +12,7 @@ from typing import Any
 from gateway.hlc import HybridClock
 from schemas import identifiers as ids
 from schemas.constants import MAX_U63, MAX_U128
+from schemas.digests import identity_digest, payload_digest
 from schemas.entry import encode_common, encode_entry_head
 from schemas.errors import ServerFault
 from schemas.frames import encode_frame, encode_slices
@@ -36,7 +37,7 @@ def calls(function: Any, arguments: list[tuple[Any, ...]]) -> list[dict[str, Any
 
 
 def identifiers() -> dict[str, Any]:
-    """Every hash of schemas/identifiers.py."""
+    """Every hash of schemas/identifiers.py and schemas/digests.py."""
     identity = (id16(1), id16(2), 0xFFFF_FFFE, "qim.poll.v1", b"body", (3, MAX_U63), 4)
     return {
         "compose": calls(ids.MailboxSeq.compose, [(1, 0), (1, 7), (2, 0), (0x7FFF, (1 << 48) - 1)]),
@@ -54,10 +55,10 @@ def identifiers() -> dict[str, Any]:
         ),
         "trace_id_of": calls(ids.trace_id_of, [(1,), (MAX_U128,)]),
         "identity_digest": calls(
-            ids.identity_digest, [identity, (id16(1), id16(2), 1, "", b"", (), 0)]
+            identity_digest, [identity, (id16(1), id16(2), 1, "", b"", (), 0)]
         ),
         "payload_digest": calls(
-            ids.payload_digest, [(record,) for record in SAMPLES["group_dispatch"]]
+            payload_digest, [(record,) for record in SAMPLES["group_dispatch"]]
         ),
     }
 

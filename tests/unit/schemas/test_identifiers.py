@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from schemas import identifiers as ids
 from schemas.constants import MAX_LOG_OFFSET, MAX_U63, MAX_U128
 from schemas.errors import ErrorCode, IdentifierError, is_retryable
-from tests.support.samples import sample
 
 RANGES = [
     (ids.TenantId, 0, MAX_U128),
@@ -204,56 +203,3 @@ def test_trace_id_follows_from_the_message_id() -> None:
     assert ids.trace_id_of(5) == ids.trace_id_of(5)
     assert len({ids.trace_id_of(n) for n in range(50)}) == 50
     assert len(ids.trace_id_of(5)) == 16
-
-
-# --- digests -------------------------------------------------------------------------------------------------
-
-_IDENTITY = (b"d" * 16, b"c" * 16, 1, "type", b"body", (3, 4), 9)
-
-
-@pytest.mark.contract("COM-13", "CON-27", "COM-05")
-def test_identity_digest_is_36_bytes_and_covers_each_part() -> None:
-    base = ids.identity_digest(*_IDENTITY)
-    assert (len(base), base[:4]) == (36, b"QIMD")
-    changes = (b"D" * 16, b"C" * 16, 2, "Type", b"Body", (4, 3), 0)
-    for at, change in enumerate(changes):
-        changed = (*_IDENTITY[:at], change, *_IDENTITY[at + 1 :])
-        assert ids.identity_digest(*changed) != base, at  # type: ignore[arg-type]
-
-
-def test_identity_digest_keeps_its_parts_apart() -> None:
-    """Bytes that move from one part into the next give another digest."""
-    a = ids.identity_digest(b"d" * 16, b"c" * 16, 1, "ab", b"c", (), 0)
-    b = ids.identity_digest(b"d" * 16, b"c" * 16, 1, "a", b"bc", (), 0)
-    assert a != b
-
-
-@pytest.mark.contract("DISP-06", "OPEN-04")
-@pytest.mark.parametrize("field", sorted(set(sample("group_dispatch")) - {"fencing_epoch"}))
-def test_payload_digest_covers_every_field_that_decides_a_delivery(field: str) -> None:
-    record = sample("group_dispatch")
-    base = ids.payload_digest(record)
-    value = record[field]
-    changed: object
-    if isinstance(value, int):
-        changed = value - 1
-    elif isinstance(value, list):
-        changed = [*value, 3]
-    elif isinstance(value, str):
-        changed = value + "x"
-    else:
-        changed = value[:-1] + bytes([value[-1] ^ 1])
-    assert ids.payload_digest(record | {field: changed}) != base
-
-
-@pytest.mark.contract("DISP-06", "DISP-10")
-def test_payload_digest_leaves_out_who_wrote_the_dispatch() -> None:
-    record = sample("group_dispatch")
-    assert ids.payload_digest(record | {"fencing_epoch": None}) == ids.payload_digest(record)
-
-
-def test_payload_digest_keeps_recipients_and_mentions_apart() -> None:
-    record = sample("group_dispatch")
-    a = record | {"recipients": [1, 2], "mentions": []}
-    b = record | {"recipients": [1], "mentions": [2]}
-    assert ids.payload_digest(a) != ids.payload_digest(b)

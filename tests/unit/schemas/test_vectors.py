@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.hlc import HybridClock
+from schemas import digests
 from schemas import identifiers as ids
 from schemas.entry import decode_entry, encode_common, encode_entry_head, entry_mailbox_seq
 from schemas.errors import ServerFault
@@ -30,14 +31,15 @@ RECORDS = vectors("records")
 @pytest.mark.contract("OPEN-02", "OPEN-03", "OPEN-04", "OPEN-05", "OPEN-09", "SEQ-07")
 @pytest.mark.parametrize("name", sorted(IDENTIFIERS))
 def test_hashes_are_frozen(name: str) -> None:
-    function: Any = ids.MailboxSeq.compose if name == "compose" else getattr(ids, name)
+    module = digests if name in digests.__all__ else ids
+    function: Any = ids.MailboxSeq.compose if name == "compose" else getattr(module, name)
     for case in IDENTIFIERS[name]:
         assert function(*case["args"]) == case["result"]
 
 
 def test_every_hash_has_vectors() -> None:
     hashes = {name for name in ids.__all__ if name[0].islower()} - {"validate_shard_count"}
-    assert hashes | {"compose"} == set(IDENTIFIERS)
+    assert hashes | {"compose", *digests.__all__} == set(IDENTIFIERS)
 
 
 @pytest.mark.parametrize("case", RECORDS, ids=lambda case: case["codec"])

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.digests import payload_digest
 from schemas.errors import Bug, RecordError
-from schemas.identifiers import lane_of, payload_digest
+from schemas.identifiers import lane_of
 from schemas.manifest import decode_manifest
 from schemas.records import GroupDispatch
 from schemas.watermarks import NOTHING
