@@ -57,7 +57,19 @@ leases = RedisShardLeases(links, settings.app_id)
 keeper = LeaseKeeper(leases, settings.worker_name)
 appender = MailboxAppender(store, len(links))
 pushes = PushWriter(push_topic(settings.app_id), app.produce_pages)
-fanout = Fanout(app, dispatch_topic(settings.app_id), shards)
+
+
+def dispatches_written() -> None:
+    """What fanout read so far has become dispatches; the consumer exists from the start on."""
+    app.qim_consumer.gathered()
+
+
+fanout = Fanout(
+    app,
+    dispatch_topic(settings.app_id),
+    shards,
+    on_written=dispatches_written,
+)
 materializer = Materializer(
     app,
     store=store,

@@ -32,6 +32,11 @@ BUSY_MESSAGES_PER_S: Final = 400
 """Messages a second from which a process counts as busy: below, the fixed cost of small pages is less than a tenth of a
 core and latency matters more."""
 
+_SETTLE_FROM_RECORDS: Final = (
+    8  # a stage whose last page was smaller is not busy: its next page starts at once
+)
+_SETTLE_ROUNDS: Final = 10  # whoever is fed without a pause gets its page then
+
 Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _registry: dict[str, PageCounter] = {}
@@ -109,7 +114,8 @@ class PagedStage(Generic[Item]):
     """One task that hands queued items, in order, to `process` a page at a time, one page in flight.
 
     `max_records` counts items; `records_in` tells how many records an item stands for, for the counter only.
-    Where several tasks feed a stage a moment apart, `settle_s` lets a page wait for them, unless the last page was of one.
+    Where several tasks feed a stage one after the other, `settle_s` makes a busy stage wait until nobody has fed it for that
+    long, so that what they have comes in one page.
     `process` must deal with every failure it can name; an exception that leaves it ends the stage, because going on
     after an unknown outcome would be a guess. `failed_stages` then names it and `on_failure` is told.
     """
@@ -186,22 +192,23 @@ class PagedStage(Generic[Item]):
                 while not queue:  # woken by an empty put as well
                     self._arrived.clear()
                     await self._arrived.wait()
-                settled = loop.time() + self._settle_s if was_busy else 0.0
-                wait = max(earliest, settled) - loop.time()
+                wait = earliest - loop.time()
                 if wait > 0:
                     await asyncio.sleep(wait)
+                if was_busy and self._settle_s:
+                    await self._settle()
                 page = [queue.popleft() for _ in range(min(len(queue), self._max_records))]
                 size = self._records_in
                 records = len(page) if size is None else sum(map(size, page))
                 self.counter.add(records)
                 earliest = loop.time() + self._pace.after(records)
-                was_busy = records > 1
+                was_busy = records >= _SETTLE_FROM_RECORDS
                 self._busy = True
                 begin_us = self._begin()
                 await self._process(page)
                 self.counter.process.observe(now_us() - begin_us)
                 self._busy = False
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # the process ends, or its loop is gone
             raise
         except BaseException as error:
             _log.exception("stage %s failed", self.name)
@@ -209,6 +216,14 @@ class PagedStage(Generic[Item]):
             if self._on_failure is None:
                 raise
             self._on_failure(error)
+
+    async def _settle(self) -> None:
+        size = 0
+        for _ in range(_SETTLE_ROUNDS):
+            if len(self._queue) == size:
+                return
+            size = len(self._queue)
+            await asyncio.sleep(self._settle_s)
 
     def _begin(self) -> float:
         """When a page begins, observing how long its oldest item waited; what stays queued counts from here."""

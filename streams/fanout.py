@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 
 from faust.types import TP
 
@@ -33,10 +34,20 @@ _BACKOFF_MAX_S = 2.0
 
 
 class Fanout:
-    """Fans out all owned outbox partitions of a worker in one stage."""
+    """Fans out all owned outbox partitions of a worker in one stage.
 
-    def __init__(self, app: QimApp, topic: str, shard_count: int) -> None:
+    `on_written` is called whenever all dispatches of what was read so far are in the log.
+    """
+
+    def __init__(
+        self,
+        app: QimApp,
+        topic: str,
+        shard_count: int,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> None:
         self._app = app
+        self._on_written = on_written
         self._topic = topic
         self._shard_count = shard_count
         self.failed: dict[TP, str] = {}
@@ -89,6 +100,8 @@ class Fanout:
                 pages[dispatch.shard].append((dispatch.key, dispatch.value))
         if pages:
             await self._write(pages)
+        if not len(self.stage):
+            self._on_written()
         for event in planned:
             event.ack()
 

@@ -37,7 +37,6 @@ __all__ = ["BUSY_WAIT_MS", "InlineConsumer"]
 # While something is held or being recovered, partitions join the next fetch, not the one in flight: keep it short.
 BUSY_WAIT_MS = 10
 _POLL_S = 0.005
-_GATHER_BYTES = 1 << 24  # more than there ever is: the wait ends by time
 
 
 def _kafka(partitions: Iterable[TP]) -> list[KafkaPartition]:
@@ -226,15 +225,9 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         self._commit_us.observe(now_us() - begin_us)
         return committed
 
-    def wait_at_most(self, limit_ms: int, *, gather: bool = False) -> None:
-        """Choose the long poll of the next fetches.
-
-        `gather` lets the broker wait that long even when there are records: all that belongs together then comes in one
-        answer.
-        """
-        fetcher = self._ensure_consumer()._fetcher
-        fetcher._fetch_max_wait_ms = limit_ms
-        fetcher._fetch_min_bytes = _GATHER_BYTES if gather else 1
+    def wait_at_most(self, limit_ms: int) -> None:
+        """Choose the long poll of the next fetches."""
+        self._ensure_consumer()._fetcher._fetch_max_wait_ms = limit_ms
 
     async def poll(self, timeout_s: float, max_records: int) -> Mapping[TP, Sequence[Record]]:
         """Records of all open partitions, as soon as there are any; empty after `timeout_s` at most.

@@ -24,6 +24,7 @@ class Reason(Enum):
     HOLD = "its shard holds it"  # FAN-10
     SEEK = "it is being repositioned"
     PACE = "the next page is not due yet"
+    GATHER = "what follows from the last page is being written"
 
 
 class Gates:

@@ -42,8 +42,6 @@ _POLL_S = 1.0
 _RECOVERY_POLL_S = 0.1
 # Decoding more records at once would keep the loop busy for more than a few milliseconds.
 _POLL_RECORDS = 2048
-# What follows from a page, fanned out over all partitions, is in the log about that much later.
-_GATHER_MS = 12
 _LEAST_PACE_S = 0.005  # shorter distances cost a fetch and save nothing
 _NO_PARTITIONS: frozenset[TP] = frozenset()
 
@@ -102,8 +100,9 @@ class QimConsumer(driver.Consumer):
     def _pace(self, fetched: Mapping[Any, Sequence[Record]]) -> None:
         """After a page of a paced topic, fetch no more of those topics before the next page is due.
 
-        Everything downstream follows from that page and flows at once, so a busy worker goes round once a page
-        (stores/paging.py). To be called before anything suspends after a poll: then the next fetch is not sent yet.
+        All other streams carry what follows from that page: they wait until `gathered`, so that one fetch brings all of
+        it and a busy worker goes round once a page (stores/paging.py). To be called before anything suspends after a
+        poll: then the next fetch is not sent yet.
         """
         topics = self._worker.paced_topics
         if self._due_s is not None:
@@ -115,14 +114,22 @@ class QimConsumer(driver.Consumer):
         if distance_s < _LEAST_PACE_S or self.app.in_recovery:
             return
         self._due_s = self.loop.time() + distance_s
-        self._close({tp for tp in self.assignment() if tp.topic in topics}, Reason.PACE)
-        self.inline.wait_at_most(_GATHER_MS, gather=True)
+        streams = self._streams(self.assignment())
+        paced = {tp for tp in streams if tp.topic in topics}
+        self._close(paced, Reason.PACE)
+        self._close(streams - paced, Reason.GATHER)
         self.loop.call_later(distance_s, self._end_pace)
+
+    def gathered(self) -> None:
+        """What follows from the pages of the paced topics is in the log: it may be fetched."""
+        if waiting := self.gates.closed_for(Reason.GATHER):
+            self._open(waiting, Reason.GATHER)
 
     def _end_pace(self) -> None:
         self._due_s = None
         if not self.should_stop:
             self._open(self.gates.closed_for(Reason.PACE), Reason.PACE)
+            self.gathered()  # whoever was to say so is late: nothing waits for it longer than a page
 
     def pause_partitions(self, tps: Iterable[TP]) -> None:
         """Faust stops a partition: recovery, revocation, shutdown."""

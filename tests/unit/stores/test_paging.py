@@ -167,20 +167,40 @@ def test_a_stage_may_be_started_twice_and_stopped_twice() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("before", [[1, 2], [1]], ids=["busy", "last page of one"])
-def test_page_of_a_busy_stage_waits_for_those_who_feed_it_a_moment_apart(before: list[int]) -> None:
+@pytest.mark.parametrize("busy", [True, False])
+def test_page_of_a_busy_stage_waits_until_nobody_feeds_it(busy: bool) -> None:  # noqa: FBT001
     async def main() -> None:
         pages = Pages()
-        own = PagedStage("settle", pages, max_records=10, settle_s=0.002)
+        own = PagedStage("settle", pages, max_records=100, settle_s=0.001)
         own.start()
-        own.put_many(before)
+        own.put_many(range(8) if busy else range(2))
         await asyncio.sleep(1)
-        own.put(3)
-        await asyncio.sleep(0.001)
-        own.put(4)
+        for number in range(5):  # half a settle time apart
+            own.put(number)
+            await asyncio.sleep(0.0005)
         await asyncio.sleep(1)
-        expected = ([[3, 4]], [1.002]) if len(before) > 1 else ([[3], [4]], [1, 1.001])
-        assert (pages.pages[1:], pages.times[1:]) == expected
+        if busy:
+            assert pages.pages[1:] == [list(range(5))]
+            assert 1.003 < pages.times[1] < 1.005
+        else:
+            assert pages.pages[1] == [0]
+            assert pages.times[1] == 1
+        await own.stop()
+
+    run(main())
+
+
+def test_a_stage_that_is_fed_without_a_pause_does_not_settle_for_ever() -> None:
+    async def main() -> None:
+        pages = Pages()
+        own = PagedStage("settle", pages, max_records=1000, settle_s=0.001)
+        own.start()
+        own.put_many(range(8))
+        await asyncio.sleep(1)
+        for number in range(100):
+            own.put(number)
+            await asyncio.sleep(0.0005)
+        assert 1.009 <= pages.times[1] <= 1.011
         await own.stop()
 
     run(main())

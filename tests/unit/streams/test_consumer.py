@@ -27,7 +27,7 @@ class FakeInline:
     def __init__(self) -> None:
         self.flowing: set[TP] = set()
         self.positions: dict[TP, int] = {}
-        self.wait_ms, self.gather = LONG_POLL_MS, False
+        self.wait_ms = LONG_POLL_MS
         self.log = {A: (0, 100), B: (0, 100)}
         self.committed = {A: 40}
         self.places: list[Mapping[TP, int]] = []
@@ -44,8 +44,8 @@ class FakeInline:
     def resume(self, partitions: Iterable[TP]) -> None:
         self.flowing |= set(partitions)
 
-    def wait_at_most(self, limit_ms: int, *, gather: bool = False) -> None:
-        self.wait_ms, self.gather = limit_ms, gather
+    def wait_at_most(self, limit_ms: int) -> None:
+        self.wait_ms = limit_ms
 
     def place(self, starts: Mapping[TP, int]) -> None:
         self.places.append(dict(starts))

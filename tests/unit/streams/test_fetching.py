@@ -14,15 +14,12 @@ from schemas.errors import StartRefused, StoreFault
 from streams.fetching import InlineConsumer
 
 A, B = TP("t", 0), TP("t", 1)
-LONG_POLL_MS = 500
 
 
 class Fetcher:
     def __init__(self) -> None:
         self._records: dict[TP, object] = {}
         self._closed = False
-        self._fetch_min_bytes = 1
-        self._fetch_max_wait_ms = LONG_POLL_MS
         self.next: dict[TP, list[Any]] | Exception = {}
 
     async def fetched_records(self, partitions: object, **_limits: object) -> Any:
@@ -93,19 +90,6 @@ async def test_pause_drops_what_was_fetched_ahead_so_that_others_are_not_blocked
     assert set(kafka._fetcher._records) == {B}
     inline.resume([A])
     assert kafka._subscription.paused == set()
-
-
-def test_long_poll_answers_with_the_first_record_unless_it_is_to_gather(
-    inline: InlineConsumer, kafka: Kafka
-) -> None:
-    fetcher = kafka._fetcher
-
-    inline.wait_at_most(12, gather=True)
-    assert fetcher._fetch_max_wait_ms == 12
-    assert fetcher._fetch_min_bytes > 1 << 23, "more than a page ever is: the wait ends by time"
-
-    inline.wait_at_most(LONG_POLL_MS)
-    assert (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms) == (1, LONG_POLL_MS)
 
 
 @pytest.mark.contract("LOG-08")

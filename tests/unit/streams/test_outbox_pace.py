@@ -27,10 +27,7 @@ class FakeInline:
 
     def __init__(self) -> None:
         self.flowing = self.assignment()
-        self.fetch = (
-            LONG_POLL_MS,
-            False,
-        )  # milliseconds, whether it waits that long even with records
+        self.wait_ms = LONG_POLL_MS
 
     def assignment(self) -> set[TP]:
         return {OUTBOX, DISPATCH, LOG}
@@ -44,8 +41,8 @@ class FakeInline:
     def resume(self, partitions: Iterable[TP]) -> None:
         self.flowing |= set(partitions)
 
-    def wait_at_most(self, limit_ms: int, *, gather: bool = False) -> None:
-        self.fetch = (limit_ms, gather)
+    def wait_at_most(self, limit_ms: int) -> None:
+        self.wait_ms = limit_ms
 
 
 def play(script: Script, *, interval_s: float = INTERVAL_S) -> None:
@@ -57,6 +54,7 @@ def play(script: Script, *, interval_s: float = INTERVAL_S) -> None:
         consumer._stopped, consumer._crashed = asyncio.Event(), asyncio.Event()  # type: ignore[assignment]
         consumer._loop = asyncio.get_running_loop()
         consumer.app = SimpleNamespace(  # type: ignore[assignment]
+            tables=SimpleNamespace(changelog_topics={LOG.topic}),
             qim=SimpleNamespace(fetch_max_wait_ms=LONG_POLL_MS, fetch_pace=Pace(interval_s)),
             paced_topics={OUTBOX.topic},
             in_recovery=False,
@@ -66,35 +64,44 @@ def play(script: Script, *, interval_s: float = INTERVAL_S) -> None:
     run(main())
 
 
-def test_outbox_stays_closed_until_the_next_page_is_due_while_all_else_flows() -> None:
+def test_outbox_stays_closed_until_the_next_page_is_due() -> None:
     async def script(consumer: QimConsumer, inline: FakeInline) -> None:
         consumer._pace({OUTBOX: records(range(MANY))})
+        consumer.gathered()
         assert inline.flowing == {DISPATCH, LOG}
 
         await asyncio.sleep(INTERVAL_S - 0.001)
         assert inline.flowing == {DISPATCH, LOG}
         await asyncio.sleep(0.002)
         assert inline.flowing == inline.assignment()
-        assert inline.fetch == (LONG_POLL_MS, False)
+        assert inline.wait_ms == LONG_POLL_MS
 
     play(script)
 
 
-def test_what_follows_from_the_page_is_gathered_by_one_fetch_and_no_fetch_outlasts_the_pause() -> (
-    None
-):
+def test_what_follows_from_the_page_is_fetched_once_all_of_it_is_written() -> None:
     async def script(consumer: QimConsumer, inline: FakeInline) -> None:
         consumer._pace({OUTBOX: records(range(MANY))})
-        assert inline.fetch[1], "gathers"
-        assert inline.fetch[0] < INTERVAL_S * 1000 / 2
-
+        assert inline.flowing == {LOG}
         await asyncio.sleep(0.02)
+        assert inline.flowing == {LOG}
+
+        consumer.gathered()
+        assert inline.flowing == {DISPATCH, LOG}
+        assert inline.wait_ms <= (INTERVAL_S - 0.02) * 1000 + 1, "outlasts the pause"
         consumer._pace({DISPATCH: records(range(MANY))})
-        wait_ms, gather = inline.fetch
-        assert (round(wait_ms / 1000, 2), gather) == (INTERVAL_S - 0.02, False)
-        assert inline.flowing == {DISPATCH, LOG}, "dispatches neither open nor close the outbox"
+        assert inline.flowing == {DISPATCH, LOG}, "dispatches neither open nor close anything"
 
         await asyncio.sleep(INTERVAL_S)
+        assert inline.flowing == inline.assignment()
+
+    play(script)
+
+
+def test_whoever_never_tells_holds_up_nothing_for_longer_than_a_page() -> None:
+    async def script(consumer: QimConsumer, inline: FakeInline) -> None:
+        consumer._pace({OUTBOX: records(range(MANY))})
+        await asyncio.sleep(INTERVAL_S + 0.001)
         assert inline.flowing == inline.assignment()
 
     play(script)
@@ -114,7 +121,7 @@ def test_nothing_waits_at_a_low_rate(interval_s: float, fetched: dict[TP, list[o
     async def script(consumer: QimConsumer, inline: FakeInline) -> None:
         consumer._pace(fetched)  # type: ignore[arg-type]
         assert inline.flowing == inline.assignment()
-        assert inline.fetch == (LONG_POLL_MS, False)
+        assert inline.wait_ms == LONG_POLL_MS
 
     play(script, interval_s=interval_s)
 
@@ -124,10 +131,13 @@ def test_end_of_the_pause_does_not_open_what_a_shard_holds() -> None:
     async def script(consumer: QimConsumer, inline: FakeInline) -> None:
         consumer._pace({OUTBOX: records(range(MANY))})
         consumer.hold(OUTBOX)
+        consumer.hold(DISPATCH)
+        consumer.gathered()
         await asyncio.sleep(INTERVAL_S * 2)
-        assert inline.flowing == {DISPATCH, LOG}
+        assert inline.flowing == {LOG}
 
         consumer.release(OUTBOX)
+        consumer.release(DISPATCH)
         assert inline.flowing == inline.assignment()
 
     play(script)
@@ -138,6 +148,6 @@ def test_worker_that_stops_while_the_outbox_waits_fetches_nothing_more() -> None
         consumer._pace({OUTBOX: records(range(MANY))})
         consumer._stopped.set()
         await asyncio.sleep(INTERVAL_S * 2)
-        assert inline.flowing == {DISPATCH, LOG}
+        assert inline.flowing == {LOG}
 
     play(script)

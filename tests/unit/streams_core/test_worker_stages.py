@@ -35,7 +35,12 @@ class FakeLog:
         self.held: list[int] = []
         self.stale: set[int] = set()
         self.acked: list[tuple[int, int]] = []
+        self.told: list[int] = []  # how many calls were made when fanout said that all is written
         self.qim_consumer = self
+
+    def count_written(self) -> None:
+        """What fanout tells once it has nothing left to write."""
+        self.told.append(self.calls)
 
     async def produce_pages(self, topic: str, pages: Written) -> dict[int, list[int]]:
         """Everything is written even when the answer is lost, as after a broker's timeout."""
@@ -72,7 +77,7 @@ def fan_out(log: FakeLog, events: Sequence[PagedEvent]) -> Fanout:
     """Run the stage over events until it rests."""
 
     async def main() -> Fanout:
-        fanout = Fanout(cast("QimApp", log), "dispatch", SHARDS)
+        fanout = Fanout(cast("QimApp", log), "dispatch", SHARDS, on_written=log.count_written)
         for event in events:
             fanout.put(event)
         fanout.start()
@@ -114,6 +119,15 @@ def test_reg_15_all_that_is_queued_is_one_produce_call() -> None:
     assert log.calls == 1
     assert len(log.acked) == 50
     assert len({key for records in log.log.values() for key, _ in records}) >= 200
+
+
+def test_dispatches_are_called_written_once_all_of_them_are() -> None:
+    log = FakeLog()
+    log.failures = 1
+    pages = [log.event(0, [outbox(n)], first=n) for n in range(65)]  # one more than a page takes
+    fan_out(log, pages)
+    assert log.calls == 3
+    assert log.told == [3]
 
 
 @pytest.mark.contract("FAN-01", "FAN-02")
