@@ -1,4 +1,4 @@
-"""Checks the committed Avro schemas: `python -m ops.schema_check` (also `make style`'s job through the tests).
+"""Checks the committed Avro schemas: `python -m ops.schema_check`; the tests run it too.
 
 Three rules, for each record name with versions 1..n:
 1. every version can read what every other version wrote, so that a rolling upgrade works in both directions and old
