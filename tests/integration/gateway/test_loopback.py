@@ -1,12 +1,15 @@
 """Clients over real loopback TCP against a gateway with in-memory stores."""
 
+import asyncio
+
 import pytest
 
 from schemas.entry import entry_mailbox_seq
-from schemas.errors import ErrorCode
+from schemas.errors import ErrorCode, QimError, StoreFault
 from schemas.frames import Opcode
-from tests.support.gateway import ALICE, BOB, SEQ
-from tests.support.local_gateway import LocalGateway, TcpPeer
+from stores.mailbox import ScanResult
+from tests.support.gateway import ALICE, BOB, SEQ, message_to
+from tests.support.local_gateway import LocalGateway, TcpPeer, eventually
 
 
 async def log_in(
@@ -159,3 +162,29 @@ async def test_each_device_of_a_user_has_a_cursor_of_its_own() -> None:
         stranger = await gateway.connect()
         stranger.send(Opcode.AUTH, gateway.auth(ALICE, 2, kind=2, cursor=ahead["cursor"]))
         assert await stranger.refused() is ErrorCode.CURSOR_INVALID
+
+
+@pytest.mark.contract("PUSH-05", "GW-18")
+async def test_pushes_and_acks_flow_while_the_mailbox_store_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with LocalGateway().serving() as gateway:
+        bob = await gateway.online(BOB)
+        hanging = asyncio.Event()
+
+        async def hang(_scans: object) -> list[ScanResult | QimError]:
+            await hanging.wait()
+            return [StoreFault("gave up")]
+
+        monkeypatch.setattr(gateway.store, "range_scan", hang)
+        await gateway.materialize(0, [BOB], push=False)
+        pull = {"after_seq": 0, "up_to_seq": SEQ, "max_items": 0, "max_bytes": 0}
+        bob.send(Opcode.PULL_MAILBOX, pull, request_id=4)
+        await gateway.materialize(1, [BOB])
+        await bob.expect(Opcode.PUSH_EVENTS)
+        bob.send(Opcode.SEND_MESSAGE, message_to(ALICE, BOB), request_id=5)
+        await eventually(lambda: gateway.fake_committer.waiting)
+        gateway.fake_committer.finish()
+        assert (await bob.frame()).request_id == 5
+        hanging.set()
+        assert await bob.refused() is ErrorCode.UNAVAILABLE

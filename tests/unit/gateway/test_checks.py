@@ -101,3 +101,11 @@ def test_counts_are_cut_to_the_limits() -> None:
         3, {"after_seq": 0, "up_to_seq": 9, "max_items": -1, "max_bytes": 1 << 30}, limits
     )
     assert asked == (3, 0, 9, limits.pull_default_items, limits.pull_max_bytes)
+
+
+@pytest.mark.contract("GW-06", "ADAPT-02")
+@given(st.binary(max_size=500), st.text(max_size=16))
+def test_bodies_are_opaque_and_arrive_as_they_were_sent(body: bytes, custom_type: str) -> None:
+    frame = SEND_MESSAGE.encode(message_to(body=body, custom_type=custom_type))
+    request = check_send(SEND_MESSAGE.decode(frame), ACTOR)
+    assert (request.body, request.custom_type) == (body, custom_type)
