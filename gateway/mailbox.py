@@ -52,6 +52,7 @@ def plan_pull(login: Login, pull: PullRequested, view: ShardView) -> ScanRequest
         up_to_seq,
         pull.max_items,
         pull.max_bytes,
+        login.lane,
     )
 
 

@@ -5,15 +5,19 @@
 -- again after the read, so that a bucket that is gone is never taken for an empty one. Expired days are counted into the
 -- gap boundary as a promotion would, without writing. A damaged mailbox fails its own scan only.
 --
--- Keys (standalone Redis, undeclared): the four families of _retention.lua, each below the key prefix.
+-- A scan that names a lane is answered only if W of that lane, as stored here, covers what it asks for: a Redis that came
+-- back with less than it had must not look like an empty mailbox (TAKE-05).
+--
+-- Keys (standalone Redis, undeclared): the four families of _retention.lua and wm:<shard>, each below the key prefix.
 -- Arguments: ARGV[1] key prefix; ARGV[2] cmsgpack of one flat array:
 --   retention_days, format_version, number of scans, then per scan
---     entries a day to read at most (0: count only), soft byte limit, number of incarnations, then per incarnation
+--     entries a day to read at most (0: count only), soft byte limit, number of incarnations,
+--     shard ('' = W is not asked for), lane, log offset that W must cover, then per incarnation
 --     user key, lowest score, highest score (ZRANGEBYSCORE syntax; '' = only its boundaries are wanted).
 -- Writes: nothing.
 -- Returns one item a scan: {0, user_trim_seq or '', gap boundary or '', days} with days = one {cut, entries...} a day read,
 --   cut = 1 when entries of that day may follow its last one; or, when counting, {0, trim, gap, number of entries};
---   or {code, detail} with code `corrupt` or `wrong_type`.
+--   or {code, detail} with code `corrupt`, `wrong_type` or `behind`.
 local prefix = ARGV[1]
 local A = cmsgpack.unpack(ARGV[2])
 local retention_days, format_version = A[1], A[2]
@@ -79,11 +83,32 @@ local function later(a, b)
   return a
 end
 
+local LANE_BYTES = 19 -- presence, then W, W_floor and W_recomputed of six bytes each (WM-20)
+local blobs = {}
+
+-- Whether W of a lane in the blob of a shard has reached `offset`; 19 bytes hold for all lanes (WM-23).
+local function w_covers(shard, lane, offset)
+  local blob = blobs[shard]
+  if not blob then
+    blob = call('HGET', prefix .. 'wm:' .. shard, 'wm_blob')
+    if type(blob) ~= 'string' then return false end
+    blobs[shard] = blob
+  end
+  local first = #blob == LANE_BYTES and 0 or lane * LANE_BYTES
+  if blob:byte(first + 1) ~= 1 then return false end
+  local w = 0
+  for i = first + 2, first + 7 do w = w * 256 + blob:byte(i) end
+  return w >= offset
+end
+
 local function scan(at)
   local limit, max_bytes, incarnations = A[at], A[at + 1], A[at + 2]
+  if A[at + 3] ~= '' and not w_covers(A[at + 3], A[at + 4], A[at + 5]) then
+    return { 'behind', 'W of shard ' .. A[at + 3] }
+  end
   local trim, gap, days, count = nil, nil, {}, 0
   for i = 0, incarnations - 1 do
-    local user_key, low, high = A[at + 3 + i * 3], A[at + 4 + i * 3], A[at + 5 + i * 3]
+    local user_key, low, high = A[at + 6 + i * 3], A[at + 7 + i * 3], A[at + 8 + i * 3]
     local state, code, detail = load_state(user_key)
     if not state then return { code, detail .. ' of ' .. user_key } end
     trim, gap = later(trim, state.trim), later(gap, gap_after_promotion(state))
@@ -101,6 +126,6 @@ local results = {}
 local at = 4
 for i = 1, A[3] do
   results[i] = scan(at)
-  at = at + 3 + A[at + 2] * 3
+  at = at + 6 + A[at + 2] * 3
 end
 return results

@@ -18,6 +18,7 @@ __all__ = [
     "AppendOutcome",
     "CursorExpired",
     "EntryWrite",
+    "MailboxBehind",
     "MailboxDirty",
     "MailboxHead",
     "MailboxStore",
@@ -44,6 +45,15 @@ class CursorExpired(RequestError):
     def __init__(self, effective_trim: int) -> None:
         super().__init__(f"cursor below {effective_trim}")
         self.effective_trim = effective_trim
+
+
+class MailboxBehind(RequestError):
+    """The store has not what the watermark promises: it lost data that is being replayed (TAKE-05, CUR-14)."""
+
+    code = ErrorCode.SHARD_MOVED
+
+    def __init__(self) -> None:
+        super().__init__("the mailbox is not caught up")
 
 
 class EntryWrite(NamedTuple):
@@ -91,7 +101,8 @@ class ScanRequest(NamedTuple):
     """One pull: entries in (after_seq, up_to_seq], cut at event groups (MBX-03).
 
     `base_epochs` names the living incarnations in ascending order. `max_items` and `max_bytes` are soft: the group that
-    reaches one of them is still returned whole (EVT-06).
+    reaches one of them is still returned whole (EVT-06). With a `lane` the scan is refused (MailboxBehind) unless W of that
+    lane in the store itself covers `up_to_seq`: a store that came back with less must not look like an empty one.
     """
 
     tenant: int
@@ -102,6 +113,7 @@ class ScanRequest(NamedTuple):
     up_to_seq: int
     max_items: int
     max_bytes: int
+    lane: int | None = None
 
 
 class ScanResult(NamedTuple):

@@ -20,11 +20,12 @@ from schemas.constants import (
     W_WIDE_BYTES,
 )
 from schemas.errors import QimError
-from schemas.watermarks import W_LAYOUT
+from schemas.watermarks import W_LAYOUT, w_of
 from stores.mailbox import (
     OK,
     AppendOutcome,
     EntryWrite,
+    MailboxBehind,
     MailboxDirty,
     MailboxHead,
     ScanRequest,
@@ -33,7 +34,15 @@ from stores.mailbox import (
     StoredWatermark,
 )
 from stores.memory_leases import MemoryShardLeases
-from stores.scan import Bounds, DayRead, answer, bounds_of, effective_trim, read_limit
+from stores.scan import (
+    Bounds,
+    DayRead,
+    answer,
+    bounds_of,
+    effective_trim,
+    promised_offset,
+    read_limit,
+)
 
 __all__ = ["Bucket", "MemoryMailboxStore", "UserMailbox"]
 
@@ -224,12 +233,20 @@ class MemoryMailboxStore:
         results: list[ScanResult | QimError] = []
         for scan in scans:
             try:
+                self._judge_w(scan)
                 results.append(answer(scan, *self._read(scan)))
             except QimError as error:
                 results.append(error)
             except _Refused as refused:
                 results.append(MailboxDirty(refused.outcome.detail))
         return results
+
+    def _judge_w(self, scan: ScanRequest) -> None:
+        promised, stored = promised_offset(scan), self.watermarks.get(scan.shard)
+        if promised is None or scan.lane is None:
+            return
+        if stored is None or w_of(stored.blob, scan.lane) < promised:
+            raise MailboxBehind
 
     def _read(self, scan: ScanRequest) -> tuple[list[DayRead], int, int]:
         limit, now_s = read_limit(scan), self._now_s()

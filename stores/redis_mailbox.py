@@ -24,6 +24,7 @@ from stores.mailbox import (
     OK,
     AppendOutcome,
     CursorExpired,
+    MailboxBehind,
     MailboxDirty,
     MailboxHead,
     ScanRequest,
@@ -33,7 +34,15 @@ from stores.mailbox import (
 )
 from stores.packing import pack
 from stores.redis_link import RedisLink, redacted
-from stores.scan import Bounds, DayRead, answer, bounds_of, effective_trim, read_limit
+from stores.scan import (
+    Bounds,
+    DayRead,
+    answer,
+    bounds_of,
+    effective_trim,
+    promised_offset,
+    read_limit,
+)
 
 __all__ = ["RedisMailboxStore", "user_key"]
 
@@ -94,7 +103,9 @@ def _outcome(item: Any) -> AppendOutcome:
 
 
 def _scan_items(scan: ScanRequest, limit: int) -> list[Any]:
+    promised = promised_offset(scan) if limit else None
     items: list[Any] = [limit, scan.max_bytes, len(scan.base_epochs)]
+    items += ("", 0, 0) if promised is None else (str(scan.shard), scan.lane, promised)
     for base_epoch, bounds in zip(scan.base_epochs, bounds_of(scan), strict=True):
         items += (user_key(scan.tenant, scan.user, base_epoch), *_scores(bounds))
     return items
@@ -118,6 +129,8 @@ def _hex_seq(text: bytes) -> int:
 
 
 def _scan_result(scan: ScanRequest, item: Any) -> ScanResult | QimError:
+    if item[0] == b"behind":
+        return MailboxBehind()
     if item[0] != 0:
         return _dirty(item[0], item[1])
     days = [DayRead(day[0] == 1, day[1:]) for day in item[3]]

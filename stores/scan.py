@@ -14,7 +14,15 @@ from schemas.constants import EVENT_GROUP_MAX_ENTRIES, LOG_OFFSET_BITS, MAX_LOG_
 from schemas.entry import ENTRY_VERSION
 from stores.mailbox import ZERO_CURSOR, CursorExpired, MailboxDirty, ScanRequest, ScanResult
 
-__all__ = ["Bounds", "DayRead", "answer", "bounds_of", "effective_trim", "read_limit"]
+__all__ = [
+    "Bounds",
+    "DayRead",
+    "answer",
+    "bounds_of",
+    "effective_trim",
+    "promised_offset",
+    "read_limit",
+]
 
 _KEY_BYTES: Final = 10  # version, mailbox_seq, ordinal: entries sort by it as plain bytes
 _SEQ_END: Final = 9
@@ -57,6 +65,17 @@ def bounds_of(scan: ScanRequest) -> list[Bounds | None]:
         )
         for i in range(len(scan.base_epochs))
     ]
+
+
+def promised_offset(scan: ScanRequest) -> int | None:
+    """The log offset that W of the scan's lane must have reached in the store; None when nothing is asked of it.
+
+    W speaks of the newest incarnation only; older ones do not change any more.
+    """
+    newest = len(scan.base_epochs) - 1
+    if scan.lane is None or _incarnation(scan.base_epochs, scan.up_to_seq) != newest:
+        return None
+    return scan.up_to_seq & MAX_LOG_OFFSET
 
 
 def read_limit(scan: ScanRequest) -> int:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from stores.mailbox import ZERO_CURSOR, MailboxHead, ScanResult
+from schemas.watermarks import ABSENT, LaneMark, pack_w
+from stores.mailbox import ZERO_CURSOR, MailboxBehind, MailboxHead, ScanResult
 from tests.support.mailboxes import (
     OTHER,
     TENANT,
@@ -36,6 +37,32 @@ class MailboxReads(MailboxBase):
         await mailbox.fill(0, 1)
         assert offsets(await mailbox.scan(ZERO_CURSOR)) == [0, 1]
         assert offsets(await mailbox.scan(seq_of(0))) == [1]
+
+    @pytest.mark.contract("TAKE-05", "MBX-57", "CUR-14")
+    async def test_a_store_whose_w_is_behind_the_question_does_not_look_empty(
+        self, mailbox: Mailbox
+    ) -> None:
+        (unknown,) = await mailbox.harness.store.range_scan([scan_of(up_to=5, lane=7)])
+        assert isinstance(unknown, MailboxBehind)  # nothing was ever written, or everything is lost
+        await mailbox.fill(3, 5)
+        scans = [scan_of(up_to=at, lane=63) for at in (5, 6)]
+        scans.append(scan_of(up_to=6))  # who names no lane is answered by what there is
+        found, behind, unasked = await mailbox.harness.store.range_scan(scans)
+        assert isinstance(found, ScanResult)
+        assert offsets(found) == [3, 5]
+        assert isinstance(behind, MailboxBehind)
+        assert isinstance(unasked, ScanResult)
+
+    @pytest.mark.contract("TAKE-05", "WM-10", "WM-23")
+    async def test_w_is_asked_for_the_lane_of_the_question_alone(self, mailbox: Mailbox) -> None:
+        marks = [LaneMark(lane, lane, lane) if lane else ABSENT for lane in range(64)]
+        await mailbox.lease()
+        section = mailbox.section([mailbox.entry(3)])._replace(new_w=pack_w(marks))
+        await mailbox.harness.store.append_page([section])
+        answers = await mailbox.harness.store.range_scan(
+            [scan_of(up_to=up_to, lane=lane) for up_to, lane in ((0, 0), (3, 3), (4, 3), (63, 63))]
+        )
+        assert [isinstance(a, MailboxBehind) for a in answers] == [True, False, True, False]
 
     @pytest.mark.contract("MBX-03", "MBX-57")
     async def test_bounds_are_open_below_and_closed_above(self, mailbox: Mailbox) -> None:
