@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ops.topics import create_topics
 from schemas.config import Settings
 from schemas.errors import ServerFault, StartRefused
 from schemas.topics import dispatch_topic, topic_specs
 from stores.claims import begin_rebuild, end_rebuild, recorded_log
+from stores.log_gate import RecordedLog, judge_log, read_log
 from stores.redis_link import RedisLink
 from stores.start_gates import pass_start_gates
 from tests.support.refusals import attempt, gateway_argv, running, worker_argv
@@ -145,6 +148,28 @@ async def test_an_unfinished_rebuild_keeps_everybody_out(
     await refused(instances, "run `qimctl rebuild mailbox` again")
     await end_rebuild(instances.mailbox, settings.app_id)
     await instances.start()
+
+
+@pytest.mark.contract("REG-29", "GATE-09", "REDIS-04")
+async def test_reg_29_commits_on_a_server_that_fsyncs_each_second_are_refused(
+    instances: Instances, settings: Settings
+) -> None:
+    with pytest.raises(StartRefused, match="as commit Redis: appendfsync is everysec"):
+        await pass_start_gates(settings, instances.mailbox, instances.mailbox)
+    assert await instances.dump() == {}
+
+
+@pytest.mark.contract("GATE-10", "LOG-07")
+async def test_gate_10_all_offsets_of_64_partitions_are_known_well_within_10_s(
+    settings: Settings, app_id: str
+) -> None:
+    wide = settings.model_copy(update={"mailbox_shard_count": 64, "app_id": f"{app_id}-wide"})
+    await create_topics(wide.broker, topic_specs(wide))
+    started_s = time.monotonic()
+    facts = await read_log(wide.broker, topic_specs(wide))
+    assert time.monotonic() - started_s < 10
+    assert set(facts.ranges[dispatch_topic(wide.app_id)]) == set(range(64))
+    assert judge_log(wide, topic_specs(wide), facts, RecordedLog(None, {})) == []
 
 
 async def test_a_broker_that_is_not_there_is_no_start(instances: Instances) -> None:

@@ -97,6 +97,13 @@ def test_gate_08_weak_or_unreadable_durability_is_refused(
     assert faults(role, config={name: value}, skip=True) == []
 
 
+@pytest.mark.contract("REG-29", "REDIS-04")
+def test_reg_29_a_commit_redis_that_may_lose_a_second_is_refused_a_mailbox_redis_is_not() -> None:
+    everysec = {"appendfsync": "everysec"}
+    assert "must be always" in faults(RedisRole.COMMIT, config=everysec)[0]
+    assert faults(RedisRole.MAILBOX, config=everysec) == []
+
+
 @pytest.mark.contract("GATE-09", "REDIS-04", "CON-05", "REG-29")
 @pytest.mark.parametrize(
     ("name", "value"),
