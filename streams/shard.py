@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from schemas.constants import SHARD_QUEUE_MAX_PAGES
+from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_QUEUE_MAX_PAGES
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreFault
 from schemas.records import DispatchProgress, WatermarkRow
-from stores.mailbox import AppendOutcome, ShardAppend
+from stores.mailbox import AppendOutcome, EntryWrite, ShardAppend
 from streams.expand import PlannedPush, ShardContext, split_lanes
 from streams.lanes import higher_marks, pack_marks
 from streams.materialize_core import (
@@ -42,10 +42,16 @@ __all__ = ["PagedEvent", "Position", "ShardServices", "ShardState", "ShardTask"]
 _log = logging.getLogger(__name__)
 _HIGH_PAGES = SHARD_QUEUE_MAX_PAGES
 _LOW_PAGES = SHARD_QUEUE_MAX_PAGES // 4
+_DAMAGE = (
+    ErrorCode.INTERNAL,
+    ErrorCode.MAILBOX_DIRTY,
+)  # codes of a store fault that no replay mends
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _BACKLOG_MAX_ENTRIES = 1_000_000
 """Waiting entries above which no page is taken; about 100 MB. Smaller: one wide record holds up the free lanes."""
+_STAND_S = SHARD_LEASE_RENEW_MS / 1000
+"""How often an idle shard looks after its mailbox: one script call for all of a worker's. Longer: a loss is noticed later."""
 _SPLIT_STEP = 4096  # recipients split by lane in one go, 3 ms; then the other shards get their turn
 
 
@@ -180,9 +186,7 @@ class ShardTask:
                     await self._recover()
                 await self._flow()
             except (ServerFault, KafkaError, OSError, TimeoutError) as error:
-                if (
-                    isinstance(error, StoreFault) and error.code is ErrorCode.INTERNAL
-                ):  # damage: no replay mends it
+                if isinstance(error, StoreFault) and error.code in _DAMAGE:
                     self._fail(error)
                     return
                 if self.position.page_number > pages:
@@ -236,8 +240,22 @@ class ShardTask:
             if chunk is not None:
                 await self._write(chunk)
             elif not self._queue:
-                self._arrived.clear()
+                await self._idle()
+
+    async def _idle(self) -> None:
+        """Wait for a page; meanwhile make sure, again and again, that the mailbox still stands where it was left.
+
+        A store that lost its last second, or a lease that somebody else has now, would otherwise stay unnoticed until
+        the next message: what is missing must be replayed before anybody looks for it (TAKE-05).
+        """
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(_STAND_S):
                 await self._arrived.wait()
+        except TimeoutError:
+            at = self.position
+            if at.store_w is not None:
+                await self._append(at.store_w, [])
 
     def _take_events(self) -> list[PagedEvent]:
         """Everything that is queued, up to a page's worth of records; pages of before a restart are dropped."""
@@ -272,20 +290,25 @@ class ShardTask:
             event.ack()
         self._segments.durable(begin_us)
 
-    async def _write(self, plan: PagePlan) -> None:
-        """Entries and store W, then progress, then the watermark row: each durable before the next (ADAPT-05)."""
+    async def _append(self, new_w: bytes, entries: Sequence[EntryWrite]) -> None:
+        """Entries and W of the store, if lease and stored W are still what this task knows."""
         at = self.position
-        store_w = pack_marks(higher_marks(at.store_w, plan.marks))
         append = ShardAppend(
             shard=self.shard,
             lease_term=at.lease_term,
             base_epoch=at.base_epoch,
             expected_w=at.store_w,
-            new_w=store_w,
+            new_w=new_w,
             w_epoch=at.context.boundaries[-1][0],
-            entries=plan.entries,
+            entries=entries,
         )
         check_outcome(append, await self._services.append(append))
+
+    async def _write(self, plan: PagePlan) -> None:
+        """Entries and store W, then progress, then the watermark row: each durable before the next (ADAPT-05)."""
+        at = self.position
+        store_w = pack_marks(higher_marks(at.store_w, plan.marks))
+        await self._append(store_w, plan.entries)
         await self._services.write_progress(self.shard, plan.progress_rows)
         # A gateway shows a push once it sees W cover it, so both leave together, in one request to the log.
         self._services.push(plan.pushes)

@@ -3,6 +3,8 @@
 append (entries + store W) -> progress -> watermark -> ack
 """
 
+import asyncio
+
 import pytest
 
 from schemas.watermarks import pack_uniform
@@ -129,3 +131,20 @@ def test_a_restart_that_fails_is_tried_again(step: str) -> None:
         assert await numbers(worker.durable) == bodies(4)
 
     play(script, logged(4))
+
+
+@pytest.mark.contract("TAKE-05", "TAKE-11")
+def test_an_idle_shard_notices_that_its_mailbox_lost_something_and_brings_it_back() -> None:
+    async def script(worker: WorkerRig) -> None:
+        await worker.run()
+        before = await numbers(worker.durable)
+        worker.durable.mailboxes.mailboxes.clear()
+        worker.durable.mailboxes.watermarks.clear()
+        await asyncio.sleep(10)  # virtual time; nobody sends anything
+        await worker.run()
+        while worker.durable.mailboxes.watermarks[SHARD].blob != pack_uniform(4):
+            worker.feed(SHARD)
+            await asyncio.sleep(0.01)
+        assert await numbers(worker.durable) == before
+
+    assert play(script, logged(5)).w(SHARD, 0) == 4
