@@ -136,6 +136,8 @@ class CommitStep:
                 _log.warning("%d commits are left to the recoverer", len(self.intents))
         for stage in self._stages:
             await stage.stop()
+        for intent in self.intents.drain():
+            self._fail(intent, ServerFault("gateway is draining", ErrorCode.DRAINING))
 
     # --- 1. reserve ------------------------------------------------------------------------------------------
     async def _reserve_page(self, page: list[Intent]) -> None:

@@ -159,6 +159,10 @@ class IntentTable:
         self._intents[intent.key] = intent
         return True
 
+    def drain(self) -> list[Intent]:
+        """Whatever is still in flight, for a shell that ends."""
+        return list(self._intents.values())
+
     def finish(self, intent: Intent) -> list[CommitDone]:
         """Forget the intent and return its waiters, in order of arrival."""
         self._intents.pop(intent.key, None)

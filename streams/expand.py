@@ -7,19 +7,31 @@ it again writes the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from schemas.constants import SECONDS_PER_DAY
 from schemas.entry import EntryFlag, EventType, MessageType, encode_entry_head
 from schemas.errors import RecordError
-from schemas.identifiers import MailboxSeq, event_id_of, lane_of, shard_of, virtual_bucket
-from schemas.records import PUSH_BATCH, GroupDispatch, PushBatch, PushRecipient
+from schemas.identifiers import (
+    compose_seq,
+    event_id_of,
+    lane_of,
+    shard_of_bucket,
+    virtual_bucket,
+)
+from schemas.packing import pack_push, pack_push_head
+from schemas.records import GroupDispatch
 from schemas.topics import push_partition_of
 from stores.mailbox import EntryWrite
 
 __all__ = ["Expander", "PlannedPush", "ShardContext", "epoch_at", "split_lanes"]
 
 _MS_PER_DAY = SECONDS_PER_DAY * 1000
+# Plain numbers: operators of an enum cost more than the rest of a head.
+_QUIET: Final = int(EntryFlag.AFFECTS_SESSION_ORDER)
+_UNREAD: Final = int(EntryFlag.AFFECTS_SESSION_ORDER | EntryFlag.COUNTS_UNREAD)  # EVT-09, UNREAD-02
+_CONTROL_MESSAGE: Final = int(MessageType.CONTROL)
+_MESSAGE, _MENTION, _CONTROL = int(EventType.MESSAGE), int(EventType.MENTION), int(EventType.CONTROL)
 
 
 class ShardContext(NamedTuple):
@@ -74,42 +86,36 @@ class Expander:
 
     def add(self, offset: int, dispatch: GroupDispatch, users: Iterable[int]) -> None:
         """Entries and pushes of `users`; raises RecordError for a user of another shard (DISP-13)."""
-        context = self._context
-        tenant = int.from_bytes(dispatch["tenant_id"], "big")
+        shard, shard_count, push_partitions, boundaries = self._context
+        tenant_id = dispatch["tenant_id"]
+        tenant = int.from_bytes(tenant_id, "big")
         common = dispatch["event_template"]
-        seq = MailboxSeq.compose(epoch_at(context.boundaries, offset), offset)
+        seq = compose_seq(epoch_at(boundaries, offset), offset)
         day = dispatch["committed_at_ms"] // _MS_PER_DAY
-        listed: dict[int, list[PushRecipient]] = {}
+        listed: dict[int, list[tuple[int, list[bytes]]]] = {}
         for user in users:
-            if shard_of(tenant, user, context.shard_count) != context.shard:
+            bucket = virtual_bucket(tenant, user)
+            if shard_of_bucket(bucket, shard_count) != shard:
                 raise RecordError(f"offset {offset}: a recipient belongs to another shard")
             heads = _heads(dispatch, tenant, user, seq)
             for head in heads:
                 self.entries.append(EntryWrite(tenant, user, offset, seq, day, head + common))
-            partition = push_partition_of(virtual_bucket(tenant, user), context.push_partitions)
-            listed.setdefault(partition, []).append({"user_id": user, "entry_heads": heads})
+            partition = push_partition_of(bucket, push_partitions)
+            listed.setdefault(partition, []).append((user, heads))
+        push_head = pack_push_head(
+            tenant_id, shard, seq, dispatch["origin_device_id"], dispatch["sender_id"], common
+        )
         for partition, recipients in listed.items():
-            batch: PushBatch = {
-                "tenant_id": dispatch["tenant_id"],
-                "mailbox_shard": context.shard,
-                "mailbox_seq": seq,
-                "origin_device_id": dispatch["origin_device_id"],
-                "sender_id": dispatch["sender_id"],
-                "common_encoded_body": common,
-                "recipients": recipients,
-            }
-            self._pushes.append(PlannedPush(partition, PUSH_BATCH.encode(batch)))
+            self._pushes.append(PlannedPush(partition, pack_push(push_head, recipients)))
 
 
 def _heads(dispatch: GroupDispatch, tenant: int, user: int, seq: int) -> list[bytes]:
     """The event group of one user without its common part, in ordinal order (EVT-03)."""
     own = user == dispatch["sender_id"]
-    is_control = dispatch["message_type"] == MessageType.CONTROL
-    flags = EntryFlag.AFFECTS_SESSION_ORDER
-    if not own and not is_control:
-        flags |= EntryFlag.COUNTS_UNREAD  # EVT-09, UNREAD-02
-    first = EventType.CONTROL if is_control else EventType.MESSAGE
-    types = [first] if user not in dispatch["mentions"] else sorted((first, EventType.MENTION))
+    is_control = dispatch["message_type"] == _CONTROL_MESSAGE
+    flags = _QUIET if own or is_control else _UNREAD
+    first = _CONTROL if is_control else _MESSAGE
+    types = [first] if user not in dispatch["mentions"] else sorted((first, _MENTION))
     client_message_id = dispatch["client_message_id"] if own else None  # EVT-10
     return [
         encode_entry_head(
@@ -117,7 +123,7 @@ def _heads(dispatch: GroupDispatch, tenant: int, user: int, seq: int) -> list[by
             event_type,
             event_id_of(tenant, dispatch["dispatch_id"], user, event_type),
             flags,
-            1 if event_type is EventType.MENTION else 0,
+            1 if event_type == _MENTION else 0,
             client_message_id,
         )
         for event_type in types

@@ -272,3 +272,21 @@ def test_stop_does_not_wait_for_ever_and_leaves_the_rest_to_the_recoverer() -> N
 
     rig = run(main())
     assert rig.waiters[0].state != "C"
+
+
+@pytest.mark.contract("REG-17", "COM-18")
+def test_a_stop_that_runs_out_of_time_tells_every_waiter() -> None:
+    async def main() -> None:
+        rig = CommitRig()
+        commit = await rig.start()
+        rig.hooks.block("publish")
+        waiters = [rig.submit(request(number)) for number in range(1, 4)]
+        while not rig.hooks.calls["publish"]:
+            await asyncio.sleep(0)
+
+        await commit.stop()
+
+        assert [waiter.error.code for waiter in waiters] == [ErrorCode.DRAINING] * 3
+        assert len(commit.intents) == 0
+
+    run(main())

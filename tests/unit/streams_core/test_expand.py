@@ -86,7 +86,7 @@ def test_flags_by_recipient_and_type(message_type: int, own: int, others: int) -
     assert own & EntryFlag.COUNTS_UNREAD == 0
 
 
-@pytest.mark.contract("EVT-01", "EVT-02", "EVT-03")
+@pytest.mark.contract("EVT-01", "EVT-02", "EVT-03", "EVT-09")
 @pytest.mark.parametrize(
     ("message_type", "first"), [(MessageType.TEXT, 0), (MessageType.CONTROL, 3)]
 )
@@ -98,6 +98,10 @@ def test_a_mention_is_a_second_entry_of_the_same_group(message_type: int, first:
     assert len({e["mailbox_seq"] for e in group}) == 1
     assert len({e["event_id"] for e in group}) == 2
     assert [e["mention_type"] for e in group] == [int(e["event_type"] == 1) for e in group]
+    counting = [e["event_type"] for e in group if e["flags"] & EntryFlag.COUNTS_UNREAD]
+    assert counting == (
+        [first] if message_type == MessageType.TEXT else []
+    )  # a message counts once
 
 
 @pytest.mark.contract("EVT-04")
