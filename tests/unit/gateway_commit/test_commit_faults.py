@@ -282,7 +282,7 @@ def test_a_stop_that_runs_out_of_time_tells_every_waiter() -> None:
         rig.hooks.block("publish")
         waiters = [rig.submit(request(number)) for number in range(1, 4)]
         while not rig.hooks.calls["publish"]:
-            await asyncio.sleep(0)
+            await rig_pass()
 
         await commit.stop()
 
