@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from blake3 import blake3
 
+from schemas.errors import RecordError
+
 __all__ = ["identity_digest", "payload_digest"]
 
 _IDENTITY_DOMAIN: Final = b"qim.commit-identity.v1\0"
@@ -60,33 +62,43 @@ def identity_digest(
     return _IDENTITY_MAGIC + blake3(_IDENTITY_DOMAIN + _framed(parts)).digest()
 
 
+# Fixed fields, then how long each part behind them is.
+_FIXED: Final = struct.Struct(">16s16s16s16sQ16sQ16s16s?QIQ16sQIIII")
+
+
 def payload_digest(record: Any) -> bytes:
     """32 bytes over every field of a GroupDispatch that decides what is delivered (DISP-06).
 
     `record` is a `schemas.records.GroupDispatch`. The digest covers field values, not the Avro bytes, so that a
     replay written by a newer schema version is still the same dispatch. Not covered: the observed log offset, which is
-    not in the record, and fencing_epoch, which says who wrote it (DISP-10).
+    not in the record, and fencing_epoch, which says who wrote it (DISP-10). Raises RecordError on a negative number.
     """
-    client_message_id: bytes = record["client_message_id"]
-    membership_version: int | None = record["membership_version"]
-    parts = (
-        record["tenant_id"],
-        record["dispatch_id"],
-        record["message_id"],
-        record["conversation_id"],
-        record["conversation_seq"].to_bytes(8, "big"),
-        record["last_activity_id"],
-        record["sender_id"].to_bytes(8, "big"),
-        client_message_id,
-        record["origin_device_id"],
-        b"" if membership_version is None else membership_version.to_bytes(8, "big"),
-        record["target_mailbox_shard"].to_bytes(4, "big"),
-        record["committed_at_ms"].to_bytes(8, "big"),
-        record["trace_id"],
-        record["message_type"].to_bytes(8, "big"),
-        record["custom_type"].encode(),
-        _packed(record["recipients"]),
-        _packed(record["mentions"]),
-        record["event_template"],
-    )
-    return blake3(_PAYLOAD_DOMAIN + _framed(parts)).digest()
+    version = record["membership_version"]
+    custom_type, template = record["custom_type"].encode(), record["event_template"]
+    recipients, mentions = record["recipients"], record["mentions"]
+    try:
+        fixed = _FIXED.pack(
+            record["tenant_id"],
+            record["dispatch_id"],
+            record["message_id"],
+            record["conversation_id"],
+            record["conversation_seq"],
+            record["last_activity_id"],
+            record["sender_id"],
+            record["client_message_id"],
+            record["origin_device_id"],
+            version is not None,
+            version or 0,
+            record["target_mailbox_shard"],
+            record["committed_at_ms"],
+            record["trace_id"],
+            record["message_type"],
+            len(custom_type),
+            len(recipients),
+            len(mentions),
+            len(template),
+        )
+        users = _packed(recipients) + _packed(mentions)
+    except struct.error as error:
+        raise RecordError(f"dispatch: {error}") from error
+    return blake3(_PAYLOAD_DOMAIN + fixed + custom_type + users + template).digest()

@@ -42,11 +42,13 @@ __all__ = [
     "TraceId",
     "UserId",
     "commit_bucket",
+    "compose_seq",
     "direct_conversation_id",
     "dispatch_id_of",
     "event_id_of",
     "lane_of",
     "shard_of",
+    "shard_of_bucket",
     "trace_id_of",
     "validate_shard_count",
     "virtual_bucket",
@@ -123,7 +125,7 @@ class MailboxSeq(_RangedInt):
     @classmethod
     def compose(cls, epoch: int, log_offset: int) -> MailboxSeq:
         """Compose with range checks; epoch 1 and offset 0 give 2^48."""
-        return cls(ShardEpoch(epoch) << LOG_OFFSET_BITS | LogOffset(log_offset))
+        return cls(compose_seq(epoch, log_offset))
 
     @property
     def epoch(self) -> int:
@@ -134,6 +136,13 @@ class MailboxSeq(_RangedInt):
     def log_offset(self) -> int:
         """The part that log positions are compared by (SEQ-12)."""
         return int(self) & MAX_LOG_OFFSET
+
+
+def compose_seq(epoch: int, log_offset: int) -> int:
+    """MailboxSeq.compose as a plain number, for hot loops; raises IdentifierError (SEQ-07, SEQ-10)."""
+    if not (1 <= epoch <= MAX_EPOCH and 0 <= log_offset <= MAX_LOG_OFFSET):
+        raise IdentifierError(f"ShardEpoch {epoch} or LogOffset {log_offset} out of range")
+    return epoch << LOG_OFFSET_BITS | log_offset
 
 
 class _FixedBytes(bytes):
@@ -219,7 +228,12 @@ def validate_shard_count(shard_count: int) -> int:
 
 def shard_of(tenant: int, user: int, shard_count: int) -> int:
     """Shard of a user by virtual bucket; `shard_count` must have passed validate_shard_count (DISP-13)."""
-    return virtual_bucket(tenant, user) & (shard_count - 1)
+    return shard_of_bucket(virtual_bucket(tenant, user), shard_count)
+
+
+def shard_of_bucket(bucket: int, shard_count: int) -> int:
+    """Shard of a virtual bucket, for whoever needs the bucket as well."""
+    return bucket & (shard_count - 1)
 
 
 @_remember

@@ -31,7 +31,11 @@ _MS_PER_DAY = SECONDS_PER_DAY * 1000
 _QUIET: Final = int(EntryFlag.AFFECTS_SESSION_ORDER)
 _UNREAD: Final = int(EntryFlag.AFFECTS_SESSION_ORDER | EntryFlag.COUNTS_UNREAD)  # EVT-09, UNREAD-02
 _CONTROL_MESSAGE: Final = int(MessageType.CONTROL)
-_MESSAGE, _MENTION, _CONTROL = int(EventType.MESSAGE), int(EventType.MENTION), int(EventType.CONTROL)
+_MESSAGE, _MENTION, _CONTROL = (
+    int(EventType.MESSAGE),
+    int(EventType.MENTION),
+    int(EventType.CONTROL),
+)
 
 
 class ShardContext(NamedTuple):
@@ -122,7 +126,7 @@ def _heads(dispatch: GroupDispatch, tenant: int, user: int, seq: int) -> list[by
             seq,
             event_type,
             event_id_of(tenant, dispatch["dispatch_id"], user, event_type),
-            flags,
+            _QUIET if event_type == _MENTION else flags,  # a message counts once
             1 if event_type == _MENTION else 0,
             client_message_id,
         )

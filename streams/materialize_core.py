@@ -21,8 +21,9 @@ from typing import NamedTuple, Protocol
 from schemas.constants import MAILBOX_WRITE_BATCH_MAX_ENTRIES
 from schemas.digests import payload_digest
 from schemas.errors import RecordError
-from schemas.manifest import encode_manifest
-from schemas.records import DISPATCH_PROGRESS, GROUP_DISPATCH, DispatchProgress, GroupDispatch
+from schemas.manifest import encode_manifest, single_chunk_manifest
+from schemas.packing import pack_progress
+from schemas.records import GROUP_DISPATCH, DispatchProgress, GroupDispatch
 from stores.mailbox import EntryWrite
 from streams.expand import Expander, PlannedPush, ShardContext, split_lanes
 from streams.lanes import LaneLedger
@@ -142,15 +143,14 @@ class ShardPipeline:
                 raise RecordError(f"offset {offset}: progress knows a later canonical offset")
             if row is None or row["canonical_log_offset"] == offset:
                 by_lane = (lanes or {}).get(offset) or split_lanes(dispatch, dispatch["recipients"])
-                manifest, waiting = self._place(offset, dispatch, by_lane)
-                expected = sum(map(len, manifest.values()))
+                manifest, expected, waiting = self._place(offset, dispatch, by_lane)
                 row = {
                     "payload_digest": digest,
                     "canonical_log_offset": offset,
                     "max_observed_offset": offset if row is None else row["max_observed_offset"],
                     "last_seen_ms": max(log_time_ms, 0 if row is None else row["last_seen_ms"]),
                     "completed_at_ms": dispatch["committed_at_ms"],
-                    "manifest": encode_manifest(manifest),
+                    "manifest": manifest,
                     "expected": expected,
                     "done": expected - waiting,
                 }
@@ -187,31 +187,39 @@ class ShardPipeline:
 
     def _place(
         self, offset: int, dispatch: GroupDispatch, by_lane: Mapping[int, list[int]]
-    ) -> tuple[dict[int, list[int]], int]:
-        """Put each lane's part into the page or behind its lane; returns the manifest and how many chunks wait."""
+    ) -> tuple[bytes, int, int]:
+        """Put each lane's part into the page or behind its lane.
+
+        Returns the manifest, how many chunks it names, and how many of them wait.
+        """
         heavy = len(dispatch["recipients"]) > HEAVY_RECIPIENTS
-        manifest: dict[int, list[int]] = {}
         now: list[int] = []
         waiting = 0
         for lane, users in by_lane.items():
-            chunks = _cut(dispatch, users) if heavy else [users]
-            manifest[lane] = list(range(len(chunks)))
             if self.ledger.covered(lane, offset):
                 continue
-            if not heavy and lane not in self._waiting:
+            if heavy or lane in self._waiting:
+                waiting += self._queue(lane, offset, dispatch, _chunks(dispatch, users))
+            else:
                 now += users
-                continue
-            self.ledger.open(lane, offset, len(chunks))
-            if lane not in self._waiting:
-                self._waiting[lane] = deque()
-                self._turn.append(lane)
-            for chunk in chunks:
-                self._waiting[lane].append(LaneWork(offset, dispatch, chunk))
-                self.backlog_entries += _entry_count(dispatch, chunk)
-            waiting += len(chunks)
         if now:
             self._expander.add(offset, dispatch, now)
-        return manifest, waiting
+        if not heavy:
+            return single_chunk_manifest(sorted(by_lane)), len(by_lane), waiting
+        named = {lane: range(len(_chunks(dispatch, users))) for lane, users in by_lane.items()}
+        return encode_manifest(named), sum(map(len, named.values())), waiting
+
+    def _queue(
+        self, lane: int, offset: int, dispatch: GroupDispatch, chunks: list[list[int]]
+    ) -> int:
+        self.ledger.open(lane, offset, len(chunks))
+        if lane not in self._waiting:
+            self._waiting[lane] = deque()
+            self._turn.append(lane)
+        for chunk in chunks:
+            self._waiting[lane].append(LaneWork(offset, dispatch, chunk))
+            self.backlog_entries += _entry_count(dispatch, chunk)
+        return len(chunks)
 
     def _count_done(self, dispatch_id: bytes, touched: dict[bytes, DispatchProgress]) -> None:
         row = self._open[dispatch_id]
@@ -221,7 +229,7 @@ class ShardPipeline:
             del self._open[dispatch_id]
 
     def _plan(self, touched: Mapping[bytes, DispatchProgress]) -> PagePlan:
-        rows = [(key, DISPATCH_PROGRESS.encode(row)) for key, row in touched.items()]
+        rows = [(key, pack_progress(**row)) for key, row in touched.items()]
         entries, pushes = self._expander.take()
         return PagePlan(entries, rows, self.ledger.marks(), pushes)
 
@@ -231,7 +239,9 @@ def _entry_count(dispatch: GroupDispatch, users: Sequence[int]) -> int:
     return len(users) + (sum(user in mentions for user in users) if mentions else 0)
 
 
-def _cut(dispatch: GroupDispatch, users: list[int]) -> list[list[int]]:
+def _chunks(dispatch: GroupDispatch, users: list[int]) -> list[list[int]]:
     """Chunks of at most 2,000 entries of one lane (DP-02)."""
     step = MAILBOX_WRITE_BATCH_MAX_ENTRIES // (2 if dispatch["mentions"] else 1)
+    if len(users) <= step:
+        return [users]
     return [users[at : at + step] for at in range(0, len(users), step)]

@@ -38,7 +38,8 @@ def test_hashes_are_frozen(name: str) -> None:
 
 
 def test_every_hash_has_vectors() -> None:
-    hashes = {name for name in ids.__all__ if name[0].islower()} - {"validate_shard_count"}
+    parts = {"validate_shard_count", "compose_seq", "shard_of_bucket"}  # of those with vectors
+    hashes = {name for name in ids.__all__ if name[0].islower()} - parts
     assert hashes | {"compose", *digests.__all__} == set(IDENTIFIERS)
 
 
