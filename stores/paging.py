@@ -175,12 +175,13 @@ class PagedStage(Generic[Item]):
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"stage-{self.name}")
 
     async def stop(self) -> None:
-        """Cancel the task; queued items stay unprocessed, the caller drains first if they matter."""
+        """Cancel the task and forget what is queued (OBS-06: depth 0); the caller drains first if it matters."""
         _failures.pop(self, None)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._queue.clear()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

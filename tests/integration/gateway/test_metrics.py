@@ -88,6 +88,9 @@ async def test_obs_06_depth_of_a_stage_is_what_waits_and_ends_with_the_stage() -
     go_on.set()
     await eventually(lambda: work.count == 2)
     assert (wait.count, depth()) == (2, 1)
-    await stage.stop()
-    del other
+    stage.put(6)
+    assert depth() == 2
+    await stage.stop()  # also in the middle of a page
+    assert depth() == 1
+    await other.stop()
     assert depth() == 0
