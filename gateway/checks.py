@@ -5,6 +5,7 @@ A refused request is answered with its code and leaves no trace; the connection 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.events import PullRequested
@@ -31,11 +32,20 @@ def _check_id(name: str, value: bytes) -> None:
         raise RequestError(f"{name} must be {_ID_BYTES} non-zero bytes")
 
 
+def _check_mentions(mentions: Sequence[int], members: frozenset[int]) -> None:
+    if len(mentions) > MAX_MENTIONS:
+        raise RequestError("too many mentions", ErrorCode.PAYLOAD_TOO_LARGE)
+    if not members.issuperset(mentions):
+        raise RequestError("a mention names a user outside the conversation")
+
+
 def check_send(message: SendMessage, actor: Identity) -> CommitRequest:
     """The commit request of a SEND_MESSAGE by `actor`.
 
-    Raises RequestError: INVALID_REQUEST for ids (SEQ-18), ranges and a conversation that is not the one of actor and
-    recipient; PAYLOAD_TOO_LARGE for custom_type, body and mentions (COM-26). Nothing is shortened or cleared silently.
+    Refuses what no retry can make valid, before anything is stored and no sequence is used (COM-06). Raises RequestError:
+    INVALID_REQUEST for ids (SEQ-18), ranges, a mention of somebody outside the conversation, and a conversation that is
+    not the one of actor and recipient; PAYLOAD_TOO_LARGE for custom_type, body and mentions (COM-26). Nothing is
+    shortened or cleared silently.
     """
     client_message_id, conversation_id = message["client_message_id"], message["conversation_id"]
     _check_id("client_message_id", client_message_id)
@@ -52,10 +62,7 @@ def check_send(message: SendMessage, actor: Identity) -> CommitRequest:
     if len(body) > MAX_BODY_BYTES:
         raise RequestError("body too large", ErrorCode.PAYLOAD_TOO_LARGE)
     if mentions:
-        if len(mentions) > MAX_MENTIONS:
-            raise RequestError("too many mentions", ErrorCode.PAYLOAD_TOO_LARGE)
-        if min(mentions) < 1:
-            raise RequestError("mention out of range")
+        _check_mentions(mentions, frozenset((actor.user, recipient)))
     if reply_to is not None:
         _check_id("reply_to", reply_to)
     if conversation_id != direct_conversation_id(actor.tenant, actor.user, recipient):

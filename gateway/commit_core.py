@@ -12,12 +12,11 @@ from enum import Enum, auto
 from typing import Final
 
 from gateway.ports import CommitDone, CommitRequest, CommittedMessage
-from schemas.constants import CUSTOM_TYPE_MAX_BYTES, MAX_BODY_BYTES
 from schemas.digests import identity_digest
 from schemas.errors import ErrorCode, QimError, RequestError
-from schemas.identifiers import commit_bucket, direct_conversation_id, shard_of
+from schemas.identifiers import commit_bucket, shard_of
 
-__all__ = ["Intent", "IntentTable", "Step", "audience_of", "check_send", "next_step"]
+__all__ = ["Intent", "IntentTable", "Step", "audience_of", "next_step"]
 
 
 class Step(Enum):
@@ -37,19 +36,6 @@ def next_step(state: str) -> Step:
         return _NEXT[state]
     except KeyError:
         raise QimError(f"commit state {state!r} is unknown", ErrorCode.INTERNAL) from None
-
-
-def check_send(request: CommitRequest) -> None:
-    """Refuse what no retry can make valid, before anything is stored and no sequence is used (COM-06, COM-28)."""
-    if len(request.custom_type.encode()) > CUSTOM_TYPE_MAX_BYTES:
-        raise RequestError("custom_type above 64 bytes", ErrorCode.PAYLOAD_TOO_LARGE)
-    if len(request.body) > MAX_BODY_BYTES:
-        raise RequestError(f"body above {MAX_BODY_BYTES} bytes", ErrorCode.PAYLOAD_TOO_LARGE)
-    expected = direct_conversation_id(request.tenant, request.user, request.recipient_user_id)
-    if request.conversation_id != expected:
-        raise RequestError("conversation_id is not the direct conversation of sender and recipient")
-    if not set(request.mentions) <= {request.user, request.recipient_user_id}:
-        raise RequestError("a mention names a user outside the conversation")
 
 
 def audience_of(
@@ -126,9 +112,9 @@ class IntentTable:
     def admit(self, request: CommitRequest, done: CommitDone) -> Intent | None:
         """A new intent to process, or None when `request` joined one in flight.
 
-        Raises RequestError for a request that is invalid, or that reuses the client_message_id of another message.
+        The request has passed gateway/checks.py. Raises RequestError when it reuses the client_message_id of another
+        message.
         """
-        check_send(request)
         identity = identity_digest(
             request.device_id,
             request.conversation_id,

@@ -10,16 +10,12 @@ here is held equal to what the codecs of schemas/records.py write, by test.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from fastavro import parse_schema, schemaless_writer
-
-from schemas.codec import load_schema
 from schemas.constants import EVENT_GROUP_MAX_BYTES, INLINE_BODY_BUDGET_BYTES
-from schemas.entry import ENTRY_HEAD_MAX_BYTES, encode_common
-from schemas.records import EventCommon
+from schemas.entry import ENTRY_HEAD_MAX_BYTES
+from schemas.packing import ABSENT, PRESENT, avro_long, pack_longs, pack_optional
 
 __all__ = [
     "MessageParts",
@@ -32,22 +28,7 @@ __all__ = [
 
 _VERSION: Final = b"\x01"
 _SEQ_BYTES: Final = 8
-
-
-def _without(name: str, keep: slice) -> Any:
-    schema = dict(load_schema(name, 1))
-    fields: list[dict[str, Any]] = schema["fields"][keep]
-    if (
-        keep.start == 1
-    ):  # the skipped first field defines the 16-byte type that the others only name
-        fields = [dict(field) for field in fields]
-        fields[0]["type"] = {"type": "fixed", "name": "Bytes16", "size": 16}
-    schema["fields"] = fields
-    return parse_schema(schema, named_schemas={})
-
-
-_PRIVATE_SCHEMA: Final = _without("message_record", slice(1, None))
-_OUTBOX_HEAD_SCHEMA: Final = _without("outbox_record", slice(None, -1))
+_LIVE: Final = avro_long(0)  # state
 
 
 class MessageParts(NamedTuple):
@@ -85,37 +66,45 @@ def encode_message(
     The body is inlined when members x bytes stay within the budget (DISP-04) and no recipient's event group grows
     above its limit (EVT-02); else the common part says "not included" and the record keeps it in `stored_body`.
     """
-    event: EventCommon = {
-        "conversation_seq": bytes(_SEQ_BYTES),
-        "message_id": message_id,
-        "conversation_id": conversation_id,
-        "sender_id": sender,
-        "created_at_ms": committed_at_ms,
-        "message_type": message_type,
-        "custom_type": custom_type,
-        "reply_to": reply_to,
-        "visibility_floor_conversation_seq": None,
-        "body": body,
-    }
-    common = encode_common(event)
-    inline = member_count * len(body) <= INLINE_BODY_BUDGET_BYTES
-    if not inline or event_group_bytes(len(common), mentions) > EVENT_GROUP_MAX_BYTES:
-        inline, event["body"] = False, None
-        common = encode_common(event)
-    out = io.BytesIO()
-    out.write(common[_SEQ_BYTES:])
-    private = {
-        "tenant_id": tenant.to_bytes(16, "big"),
-        "last_activity_id": message_id,  # one HLC, one id space (SEQ-03)
-        "trace_id": trace_id,
-        "client_message_id": client_message_id,
-        "sender_device_id": sender_device_id,
-        "mentions": list(mentions),
-        "state": 0,
-        "stored_body": None if inline else body,
-    }
-    schemaless_writer(out, _PRIVATE_SCHEMA, private)
-    return MessageParts(_VERSION, out.getvalue(), len(common))
+    kind = custom_type.encode()
+    common_head = b"".join(
+        (
+            message_id,
+            conversation_id,
+            avro_long(sender),
+            avro_long(committed_at_ms),
+            avro_long(message_type),
+            avro_long(len(kind)),
+            kind,
+            pack_optional(reply_to),
+            ABSENT,  # visibility_floor_conversation_seq
+        )
+    )
+    body_length = avro_long(len(body))
+    common_bytes = _SEQ_BYTES + len(common_head) + 1 + len(body_length) + len(body)
+    inlined: tuple[bytes, ...] = (PRESENT, body_length, body)
+    stored: tuple[bytes, ...] = (ABSENT,)
+    if (
+        member_count * len(body) > INLINE_BODY_BUDGET_BYTES
+        or event_group_bytes(common_bytes, mentions) > EVENT_GROUP_MAX_BYTES
+    ):
+        inlined, stored = stored, inlined
+        common_bytes = _SEQ_BYTES + len(common_head) + 1
+    tail = b"".join(
+        (
+            common_head,
+            *inlined,
+            tenant.to_bytes(16, "big"),
+            message_id,  # last_activity_id: one HLC, one id space (SEQ-03)
+            trace_id,
+            client_message_id,
+            sender_device_id,
+            pack_longs(mentions),
+            _LIVE,
+            *stored,
+        )
+    )
+    return MessageParts(_VERSION, tail, common_bytes)
 
 
 def join_record(parts: MessageParts, conversation_seq: int) -> bytes:
@@ -132,31 +121,20 @@ def encode_outbox_head(
     event_bytes: int,
 ) -> bytes:
     """An OutboxRecord up to its last field; kept with the intent so that a recoverer can publish it (COM-03)."""
-    out = io.BytesIO()
-    out.write(_VERSION)
-    head = {
-        "tenant_id": tenant.to_bytes(16, "big"),
-        "message_id": message_id,
-        "sender_id": sender,
-        "recipients": recipients,
-        "membership_version": None,
-        "target_shards": target_shards,
-        "event_bytes": event_bytes,
-    }
-    schemaless_writer(out, _OUTBOX_HEAD_SCHEMA, head)
-    return out.getvalue()
+    return b"".join(
+        (
+            _VERSION,
+            tenant.to_bytes(16, "big"),
+            message_id,
+            avro_long(sender),
+            pack_longs(recipients),
+            ABSENT,  # membership_version: the audience is the list
+            pack_longs(target_shards),
+            avro_long(event_bytes),
+        )
+    )
 
 
 def join_outbox(head: bytes, record: bytes) -> bytes:
     """Head and MessageRecord -> OutboxRecord bytes."""
-    return head + _avro_length(len(record)) + record
-
-
-def _avro_length(length: int) -> bytes:
-    value = length << 1  # zigzag of a non-negative number
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return head + avro_long(len(record)) + record

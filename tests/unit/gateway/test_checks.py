@@ -31,6 +31,40 @@ def test_the_actor_comes_from_the_session() -> None:
     assert request.reply_to == b"r" * 16
 
 
+REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
+    ({"custom_type": "x" * 65}, ErrorCode.PAYLOAD_TOO_LARGE),
+    ({"custom_type": "\u00fc" * 33}, ErrorCode.PAYLOAD_TOO_LARGE),
+    ({"body": bytes(MAX_BODY_BYTES + 1)}, ErrorCode.PAYLOAD_TOO_LARGE),
+    ({"conversation_id": b"c" * 16}, ErrorCode.INVALID_REQUEST),
+    ({"recipient_user_id": BOB + 1}, ErrorCode.INVALID_REQUEST),
+    ({"mentions": [BOB + 1]}, ErrorCode.INVALID_REQUEST),
+    ({"mentions": [ALICE, BOB, BOB + 1]}, ErrorCode.INVALID_REQUEST),
+]
+
+
+@pytest.mark.contract("COM-06", "COM-26", "COM-28")
+@pytest.mark.parametrize(("change", "code"), REFUSED)
+def test_what_no_retry_can_make_valid_is_refused_before_there_is_a_request(
+    change: dict[str, Any], code: ErrorCode
+) -> None:
+    assert code_of(**change) is code
+
+
+@pytest.mark.contract("COM-26")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"custom_type": "x" * 64},
+        {"custom_type": "\u00fc" * 32},
+        {"body": bytes(MAX_BODY_BYTES)},
+        {"mentions": [ALICE, BOB, BOB]},
+        {"message_type": 0xFFFF_FFFF},
+    ],
+)
+def test_the_largest_legal_requests_pass(change: dict[str, Any]) -> None:
+    check_send(message_to(**change), ACTOR)
+
+
 @pytest.mark.contract("SEQ-18")
 @pytest.mark.parametrize("field", ["client_message_id", "conversation_id", "reply_to"])
 @pytest.mark.parametrize("value", [b"", b"x" * 15, b"x" * 17, bytes(16)])

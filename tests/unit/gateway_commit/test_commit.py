@@ -111,14 +111,13 @@ def test_what_piles_up_goes_in_one_page() -> None:
 def test_a_refused_request_uses_no_sequence_and_touches_no_other() -> None:
     async def script(rig: CommitRig) -> None:
         rig.submit(request(1))
-        rig.submit(request(2, custom_type="x" * 65))
+        rig.submit(request(1, body=b"another message"))
         rig.submit(request(3))
 
     rig = play(script)
     one, two, three = rig.waiters
     assert (one.committed.conversation_seq, three.committed.conversation_seq) == (1, 2)
-    assert two.error.code is ErrorCode.PAYLOAD_TOO_LARGE
-    assert two.state is None
+    assert two.error.code is ErrorCode.IDEMPOTENCY_CONFLICT
 
 
 @pytest.mark.contract("HLC-02")

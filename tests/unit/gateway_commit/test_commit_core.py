@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commit_core import Intent, IntentTable, Step, audience_of, check_send, next_step
+from gateway.commit_core import Intent, IntentTable, Step, audience_of, next_step
 from gateway.ports import CommittedMessage
-from schemas.constants import MAX_BODY_BYTES, MAX_U63
+from schemas.constants import MAX_U63
 from schemas.errors import ErrorCode, QimError, RequestError
 from schemas.identifiers import commit_bucket, direct_conversation_id, shard_of
 from tests.support.commit_fakes import request
@@ -35,44 +35,6 @@ def test_an_unknown_state_is_damage_and_never_an_ack(state: str) -> None:
     with pytest.raises(QimError) as caught:
         next_step(state)
     assert caught.value.code is ErrorCode.INTERNAL
-
-
-REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
-    ({"custom_type": "x" * 65}, ErrorCode.PAYLOAD_TOO_LARGE),
-    ({"custom_type": "\u00fc" * 33}, ErrorCode.PAYLOAD_TOO_LARGE),
-    ({"body": bytes(MAX_BODY_BYTES + 1)}, ErrorCode.PAYLOAD_TOO_LARGE),
-    ({"conversation_id": id16(5)}, ErrorCode.INVALID_REQUEST),
-    ({"recipient_user_id": 3}, ErrorCode.INVALID_REQUEST),
-    ({"tenant": 1}, ErrorCode.INVALID_REQUEST),
-    ({"mentions": (3,)}, ErrorCode.INVALID_REQUEST),
-]
-
-
-@pytest.mark.contract("COM-06", "COM-26", "COM-28")
-@pytest.mark.parametrize(("change", "code"), REFUSED)
-def test_what_no_retry_can_make_valid_is_refused_before_anything(
-    change: dict[str, Any], code: ErrorCode
-) -> None:
-    table = IntentTable(10)
-    with pytest.raises(RequestError) as caught:
-        table.admit(replace(request(), **change), ignore)
-    assert caught.value.code is code
-    assert len(table) == 0
-
-
-@pytest.mark.contract("COM-26")
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"custom_type": "x" * 64},
-        {"custom_type": "\u00fc" * 32},
-        {"body": bytes(MAX_BODY_BYTES)},
-        {"mentions": (1001, 2002, 2002)},
-        {"message_type": 0xFFFF_FFFF},
-    ],
-)
-def test_the_largest_legal_requests_pass(change: dict[str, Any]) -> None:
-    check_send(replace(request(), **change))
 
 
 @pytest.mark.contract("EVT-11", "DISP-11", "DISP-13")
