@@ -3,6 +3,7 @@
     qim bench pair --pairs 50 --rate 1000 --seconds 20 --json FILE
     qim bench ladder --json FILE
     qim bench offline --messages 2000 --json FILE
+    qim bench faults --minutes 10 --seed 1 --json FILE      (and what else bench/trials.py has; always a stack of its own)
 
 The exit code is 0 when the measurement itself was sound: nothing acknowledged was lost, nothing arrived twice or out of order.
 """
@@ -25,6 +26,7 @@ from bench.offline import OfflineOptions, run_offline
 from bench.pair import PairOptions, run_pair
 from bench.report import PairReport, check_report, write_report
 from bench.target import Target, attached, target_of
+from bench.trials import TRIALS, add_trials, run_trial
 from ops.plan import StackOptions
 from ops.servers.process import ProcessFailedError
 from ops.servers.provision import ProvisionError
@@ -67,6 +69,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     offline = commands.add_parser("offline", parents=[shared], help="login after an absence")
     offline.add_argument("--messages", type=int, default=OfflineOptions().messages)
     offline.add_argument("--repeats", type=int, default=OfflineOptions().repeats)
+    add_trials(commands)
     return parser.parse_args(argv)
 
 
@@ -153,7 +156,8 @@ def main(argv: Sequence[str]) -> int:
     options = parse(argv)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_run(options))
+            trial = options.command in TRIALS
+            return runner.run(run_trial(options, _say) if trial else _run(options))
     except (ProcessFailedError, ProvisionError, OSError) as problem:
         _say(str(problem))
         return 1

@@ -161,7 +161,7 @@ class Stack:
         others = [name for name in self._members if name not in services]
         problems: list[BaseException] = []
         for group in (gateways, workers, others):
-            stops = (self._stop_one(name) for name in group)
+            stops = (self.stop_one(name) for name in group)
             results = await asyncio.gather(*stops, return_exceptions=True)
             problems += [result for result in results if result is not None]
         self._members.clear()
@@ -189,8 +189,15 @@ class Stack:
 
     async def restart(self, name: str) -> None:
         """Start one process again on its data; one that runs is first stopped in order."""
-        await self._stop_one(name)
+        await self.stop_one(name)
         await self._start_one(name)
+
+    async def stop_one(self, name: str) -> None:
+        """Stop one process in order; it stays down until `restart`."""
+        self._wanted.discard(name)
+        if self._members[name].process.running:
+            await self._members[name].stop()
+            self._say(f"{name} stopped")
 
     def crashed(self) -> dict[str, ProcessFailedError]:
         """Return what ended by itself since it was started, with the end of its log."""
@@ -242,12 +249,6 @@ class Stack:
     async def _start_one(self, name: str) -> None:
         await self._timed(name, self._members[name].start())
         self._wanted.add(name)
-
-    async def _stop_one(self, name: str) -> None:
-        self._wanted.discard(name)
-        if self._members[name].process.running:
-            await self._members[name].stop()
-            self._say(f"{name} stopped")
 
     async def _timed(self, name: str, work: Awaitable[None]) -> None:
         started_s = time.monotonic()
