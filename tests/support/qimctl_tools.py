@@ -22,7 +22,7 @@ from stores.start_gates import pass_start_gates
 from tests.support.dispatch_fakes import SHARDS, dispatch, users_of
 from tests.support.refusals import environment_of
 
-__all__ = ["Bench", "Qimctl", "open_bench", "run_qimctl"]
+__all__ = ["Bench", "Qimctl", "open_bench", "run_qimctl", "today_ms"]
 
 _LIMIT_S = 60.0
 _COMMAND = "from ops.qimctl.cli import main; raise SystemExit(main())"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from schemas.topics import topic_specs
 from stores.claims import unfinished_rebuild
 from stores.start_gates import pass_start_gates
 from tests.support.dispatch_fakes import users_of
-from tests.support.qimctl_tools import Bench, open_bench, run_qimctl
+from tests.support.qimctl_tools import Bench, open_bench, run_qimctl, today_ms
 from tests.support.topic_tools import make_anew, trim_topic
 
 
@@ -96,6 +97,17 @@ async def test_boundaries_that_the_log_does_not_know_stay(bench: Bench) -> None:
     await bench.fill()
     user = users_of(3, 1)[0]
     await bench.system.store.truncate_before(0, user, 3, 1, MailboxSeq.compose(1, 7))
+    # Two users of shard 4 whose expired days have left the log: one gap is recorded, one is still a proof.
+    app_id, (one, two) = bench.system.settings.app_id, users_of(4, 2)
+    old = MailboxSeq.compose(1, 3)
+    day = today_ms() // 86_400_000 - 9
+    proof = f"{old:016x}:{(day + 8) * 86_400}"
+    meta = f"{app_id}:mbmeta:{{0:{two}}}:e1"
+    await bench.command(
+        0, "HSET", f"{app_id}:mbmeta:{{0:{one}}}:e1", "expired_gap_boundary", f"{old:016x}"
+    )
+    await bench.command(0, "HSET", meta, f"day:{day}", proof, "active_day_count", 2, "min_day", day)
+    await bench.command(0, "ZADD", f"{app_id}:mbdays:{{0:{two}}}:e1", (day + 8) * 86_400, day)
 
     report = await bench.rebuild("all")
 
@@ -104,6 +116,7 @@ async def test_boundaries_that_the_log_does_not_know_stay(bench: Bench) -> None:
     mine = digests[f"{{0:{user}}}:e1"]
     assert mine.trim == f"{MailboxSeq.compose(1, 7):016x}"
     assert min(day.first_offset for day in mine.days.values()) == 7
+    assert {digests[f"{{0:{user}}}:e1"].gap for user in (one, two)} == {f"{old:016x}"}
     expired = digests[f"{{0:{users_of(2, 4)[3]}}}:e1"]
     assert expired.days == {}
     assert expired.gap == f"{MailboxSeq.compose(1, 20):016x}"
@@ -114,8 +127,10 @@ async def test_a_live_lease_is_a_refusal_and_nothing_is_touched(bench: Bench) ->
     await bench.fill()
     await bench.system.leases.acquire(5, "worker-7", 60_000)
     state = await bench.dump(bench.system.settings.app_id)
+    started_s = time.monotonic()
     with pytest.raises(StartRefused, match=r"5 to worker-7 for \d+ s; stop the workers first"):
         await bench.rebuild()
+    assert time.monotonic() - started_s < 15  # it is not waited for
     now = await bench.dump(bench.system.settings.app_id)
     for instance in range(2):
         for shard in range(8):  # terms grow with each attempt; they are no state of anybody's
