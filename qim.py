@@ -12,7 +12,9 @@ from faust.types import TP
 from faust.types.web import Request, Response
 from faust.web import View
 
+from schemas.collector import spare_collector
 from schemas.config import Settings
+from schemas.kill_points import arm
 from schemas.logs import configure_logging
 from schemas.topics import (
     PROGRESS_TABLE,
@@ -41,6 +43,7 @@ from tables.watermarks import WatermarksTable, merge_rows
 __all__ = ["app"]
 
 settings = Settings()
+arm(settings.test_kill_point)
 app = QimApp(StreamConfig.from_settings(settings))
 app.configure_logging = partial(configure_logging, settings, settings.worker_name)
 
@@ -102,7 +105,9 @@ async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
     await claim_layout(links, settings.app_id, RedisRole.MAILBOX.value, shards)
     for stage in stages:
         stage.start()
-    return await materializer.start_shards(partitions)
+    starts = await materializer.start_shards(partitions)
+    spare_collector()
+    return starts
 
 
 async def drain() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import time
@@ -31,9 +30,11 @@ from gateway.server import GatewayServer
 from gateway.tokens import AccessTokens
 from gateway.visibility import WatermarkView
 from gateway.writer import ConversationWriter
+from schemas.collector import spare_collector
 from schemas.config import Settings
 from schemas.constants import COMMIT_BUCKET_COUNT
 from schemas.errors import Bug, ServerFault, StartRefused
+from schemas.kill_points import arm
 from schemas.logs import configure_logging
 from schemas.metrics import MetricsPage
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
@@ -48,9 +49,6 @@ __all__ = ["Gateway", "main"]
 
 _log = logging.getLogger(__name__)
 _CURSOR_KEY_ID = 1
-_GC_THRESHOLD = (
-    50_000  # frames and records hold no cycles; young collections would cost 5 % of a busy core
-)
 
 
 class Gateway:
@@ -219,9 +217,7 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, gateway.ended.set)
     try:
         await gateway.start()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_GC_THRESHOLD, 20, 20)
+        spare_collector()
         host, port = gateway.address
         print(f"gateway ready on {host}:{port}, http port {gateway.web_port}", flush=True)
         await gateway.ended.wait()
@@ -240,6 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.parse_args(argv)
     settings = Settings()
+    arm(settings.test_kill_point)
     configure_logging(settings, settings.gateway_name)
     uvloop.run(_serve(settings))
     return 0

@@ -74,10 +74,13 @@ class OutboxRecord(TypedDict):
 
 
 class GroupDispatch(TypedDict):
-    """One message for one mailbox shard (DISP-03)."""
+    """One message for one mailbox shard (DISP-03). What differs by shard comes first, so that the rest is encoded once."""
 
-    tenant_id: bytes
     dispatch_id: bytes
+    target_mailbox_shard: int
+    recipients: list[int]
+    mentions: list[int]
+    tenant_id: bytes
     message_id: bytes
     conversation_id: bytes
     conversation_seq: int
@@ -87,13 +90,10 @@ class GroupDispatch(TypedDict):
     origin_device_id: bytes
     fencing_epoch: int | None
     membership_version: int | None
-    target_mailbox_shard: int
     committed_at_ms: int
     trace_id: bytes
     message_type: int
     custom_type: str
-    recipients: list[int]
-    mentions: list[int]
     event_template: bytes
 
 

@@ -12,11 +12,12 @@ from schemas.constants import EVENT_GROUP_MAX_BYTES
 from schemas.errors import RecordError
 from schemas.identifiers import dispatch_id_of, shard_of
 from schemas.message import event_group_bytes
-from schemas.records import GROUP_DISPATCH, MESSAGE_RECORD, OUTBOX_RECORD, GroupDispatch
+from schemas.packing import ABSENT, avro_long, pack_longs
+from schemas.records import MESSAGE_RECORD, OUTBOX_RECORD, MessageRecord, OutboxRecord
 
 __all__ = ["PlannedDispatch", "plan_dispatches"]
 
-_VERSION_BYTES = 1
+_VERSION = b"\x01"
 
 
 class PlannedDispatch(NamedTuple):
@@ -36,7 +37,6 @@ def plan_dispatches(outbox_value: bytes, shard_count: int) -> list[PlannedDispat
     """
     outbox = OUTBOX_RECORD.decode(outbox_value)
     record = MESSAGE_RECORD.decode(outbox["record"])
-    event = record["event"]
     if outbox["membership_version"] is not None:
         raise RecordError("outbox record names a group snapshot, which this version cannot expand")
     if min(outbox["recipients"], default=1) < 1:
@@ -47,37 +47,54 @@ def plan_dispatches(outbox_value: bytes, shard_count: int) -> list[PlannedDispat
         by_shard.setdefault(shard_of(tenant, user, shard_count), []).append(user)
     if sorted(by_shard) != outbox["target_shards"]:
         raise RecordError("frozen target shards differ from the shards of the recipients")
-    end = _VERSION_BYTES + outbox["event_bytes"]
-    template = outbox["record"][_VERSION_BYTES:end]
+    end = len(_VERSION) + outbox["event_bytes"]
+    template = outbox["record"][len(_VERSION) : end]
     # The common part ends where the record's own part begins, and that begins with these two fields.
     if not outbox["record"][end:].startswith(record["tenant_id"] + record["last_activity_id"]):
         raise RecordError("event_bytes does not cut the record behind its common part")
     if event_group_bytes(len(template), record["mentions"]) > EVENT_GROUP_MAX_BYTES:
         raise RecordError(f"event group of entries with {len(template)} common bytes")
     message_id = int.from_bytes(outbox["message_id"], "big")
+    shared = _shared_part(outbox, record, template)
     planned = []
-    for shard, recipients in sorted(by_shard.items()):
+    for shard in outbox["target_shards"]:
+        recipients = by_shard[shard]
+        mentions = [user for user in record["mentions"] if user in recipients]
         dispatch_id = dispatch_id_of(message_id, shard)
-        dispatch: GroupDispatch = {
-            "tenant_id": outbox["tenant_id"],
-            "dispatch_id": dispatch_id,
-            "message_id": outbox["message_id"],
-            "conversation_id": event["conversation_id"],
-            "conversation_seq": int.from_bytes(event["conversation_seq"], "big"),
-            "last_activity_id": record["last_activity_id"],
-            "sender_id": outbox["sender_id"],
-            "client_message_id": record["client_message_id"],
-            "origin_device_id": record["sender_device_id"],
-            "fencing_epoch": None,
-            "membership_version": None,
-            "target_mailbox_shard": shard,
-            "committed_at_ms": event["created_at_ms"],
-            "trace_id": record["trace_id"],
-            "message_type": event["message_type"],
-            "custom_type": event["custom_type"],
-            "recipients": recipients,
-            "mentions": [user for user in record["mentions"] if user in recipients],
-            "event_template": template,
-        }
-        planned.append(PlannedDispatch(shard, dispatch_id, GROUP_DISPATCH.encode(dispatch)))
+        own = (
+            _VERSION,
+            dispatch_id,
+            avro_long(shard),
+            pack_longs(recipients),
+            pack_longs(mentions),
+            shared,
+        )
+        planned.append(PlannedDispatch(shard, dispatch_id, b"".join(own)))
     return planned
+
+
+def _shared_part(outbox: OutboxRecord, record: MessageRecord, template: bytes) -> bytes:
+    """What the dispatches of a message have in common: a GroupDispatch from its tenant_id on; equal to its codec by test."""
+    event = record["event"]
+    custom_type = event["custom_type"].encode()
+    return b"".join(
+        (
+            outbox["tenant_id"],
+            outbox["message_id"],
+            event["conversation_id"],
+            avro_long(int.from_bytes(event["conversation_seq"], "big")),
+            record["last_activity_id"],
+            avro_long(outbox["sender_id"]),
+            record["client_message_id"],
+            record["sender_device_id"],
+            ABSENT,  # fencing_epoch (DISP-10)
+            ABSENT,  # membership_version: a direct audience
+            avro_long(event["created_at_ms"]),
+            record["trace_id"],
+            avro_long(event["message_type"]),
+            avro_long(len(custom_type)),
+            custom_type,
+            avro_long(len(template)),
+            template,
+        )
+    )

@@ -38,6 +38,35 @@ def test_people_on_one_shard_share_a_dispatch(sender: int, recipient: int) -> No
     assert GROUP_DISPATCH.decode(planned.value)["recipients"] == people
 
 
+@given(
+    st.integers(0, MAX_U128),
+    st.sampled_from([A, B, C]),
+    st.sampled_from([A, B, C]),
+    st.integers(0, (1 << 32) - 1),
+    st.text(max_size=16),
+    st.lists(st.sampled_from([A, B, C]), max_size=3).map(tuple),
+    st.binary(max_size=5000),
+)
+def test_packed_dispatches_are_what_the_codec_writes(
+    tenant: int,
+    sender: int,
+    recipient: int,
+    message_type: int,
+    custom_type: str,
+    mentions: tuple[int, ...],
+    body: bytes,
+) -> None:
+    change: dict[str, Any] = {
+        "tenant": tenant,
+        "message_type": message_type,
+        "custom_type": custom_type,
+        "mentions": mentions,
+        "body": body,
+    }
+    for planned in direct(7, sender, recipient, **change):
+        assert GROUP_DISPATCH.encode(GROUP_DISPATCH.decode(planned.value)) == planned.value
+
+
 @pytest.mark.contract("DISP-03", "DISP-05", "DISP-09", "SEQ-17", "SEQ-21")
 def test_every_field_comes_from_the_outbox_record() -> None:
     change: dict[str, Any] = {
