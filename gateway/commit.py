@@ -25,6 +25,7 @@ from gateway.outbox import OutboxPublisher
 from gateway.ports import CommitDone, CommitRequest, CommittedMessage
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreUnknownOutcome
 from schemas.identifiers import trace_id_of
+from schemas.kill_points import KillPoint, reached
 from schemas.message import encode_message, encode_outbox_head, join_outbox
 from schemas.metrics import counter, histogram, now_us
 from schemas.topics import outbox_partition_of
@@ -205,12 +206,8 @@ class CommitStep:
 
     def _reserved(self, intent: Intent, request: ReserveRequest, result: ReserveResult) -> None:
         if result.status == "conflict":
-            self._fail(
-                intent,
-                QimError(
-                    "client_message_id belongs to another message", ErrorCode.IDEMPOTENCY_CONFLICT
-                ),
-            )
+            error = "client_message_id belongs to another message"
+            self._fail(intent, QimError(error, ErrorCode.IDEMPOTENCY_CONFLICT))
             return
         # A page that was repeated after a lost reply finds what its first try reserved: the same message_id.
         intent.duplicate = result.status != "fresh" and result.message_id != request.message_id
@@ -259,6 +256,7 @@ class CommitStep:
             for partition, result in (await self._publisher.publish(records)).items():
                 if isinstance(result, StoreUnknownOutcome):
                     continue
+                reached(KillPoint.AFTER_OUTBOX)
                 for intent, offset in zip(by_partition.pop(partition), result, strict=True):
                     intent.outbox_partition, intent.outbox_offset = partition, offset
                     self._continue(intent, Step.MARK)
@@ -282,6 +280,7 @@ class CommitStep:
             )
             for i in page
         ]
+        reached(KillPoint.BEFORE_MARK)
         results = await self._until_known(lambda: self._store.mark_committed(requests))
         for intent, result in zip(page, results, strict=True):
             if isinstance(result, QimError):

@@ -20,6 +20,7 @@ from schemas.constants import (
     WRITER_INFLIGHT_LIMIT_MAX,
 )
 from schemas.identifiers import validate_shard_count
+from schemas.kill_points import parse_kill_point
 
 __all__ = ["Settings", "broker_choice", "child_environment"]
 
@@ -123,6 +124,14 @@ class Settings(BaseSettings):
         "text", description="one event a line, for people or for machines (OBS-10)"
     )
 
+    test_build: bool = Field(
+        False, description="this is no production process: test switches may be set"
+    )
+    test_kill_point: str = Field(
+        "",
+        description="kill the process at a named point, `name:count` (docs/testing.md); test builds only",
+    )
+
     _split_lists = field_validator("mailbox_redis", "commit_redis", mode="before")(_split)
 
     @field_validator("slots", mode="before")
@@ -152,6 +161,10 @@ class Settings(BaseSettings):
                 raise ValueError(
                     f"{role}: {len(instances)} instances do not divide {divides} (REDIS-09)"
                 )
+        if self.test_kill_point:
+            if not self.test_build:
+                raise ValueError("test_kill_point is set, but this is no test build")
+            parse_kill_point(self.test_kill_point)
         if self.mailbox_shard_count % self.slot_count:
             raise ValueError("slot_count must divide mailbox_shard_count")
         if self.slots is not None and (

@@ -22,13 +22,13 @@ from faust.types import TP
 
 from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_QUEUE_MAX_PAGES
 from schemas.errors import ErrorCode, QimError, ServerFault, StoreFault
+from schemas.kill_points import KillPoint, reached
 from schemas.records import DispatchProgress, WatermarkRow
 from stores.mailbox import AppendOutcome, EntryWrite, ShardAppend
-from streams.expand import PlannedPush, ShardContext, split_lanes
+from streams.expand import PlannedPush, ShardContext
+from streams.heavy import split_heavy
 from streams.lanes import higher_marks, pack_marks
 from streams.materialize_core import (
-    HEAVY_RECIPIENTS,
-    Decoded,
     PagePlan,
     ShardPipeline,
     decode_page,
@@ -52,7 +52,6 @@ _BACKLOG_MAX_ENTRIES = 1_000_000
 """Waiting entries above which no page is taken; about 100 MB. Smaller: one wide record holds up the free lanes."""
 _STAND_S = SHARD_LEASE_RENEW_MS / 1000
 """How often an idle shard looks after its mailbox: one script call for all of a worker's. Longer: a loss is noticed later."""
-_SPLIT_STEP = 4096  # recipients split by lane in one go, 3 ms; then the other shards get their turn
 
 
 class ShardState(Enum):
@@ -285,7 +284,7 @@ class ShardTask:
         decoded = decode_page(self.shard, (r for event in events for r in event.value.records))
         ids = [dispatch["dispatch_id"] for _, _, dispatch in decoded]
         known = await self._services.known_progress(self.shard, ids)
-        await self._write(self.pipeline.take_page(decoded, known, await _split_heavy(decoded)))
+        await self._write(self.pipeline.take_page(decoded, known, await split_heavy(decoded)))
         for event in events:
             event.ack()
         self._segments.durable(begin_us)
@@ -309,7 +308,9 @@ class ShardTask:
         at = self.position
         store_w = pack_marks(higher_marks(at.store_w, plan.marks))
         await self._append(store_w, plan.entries)
+        reached(KillPoint.AFTER_ENTRIES)
         await self._services.write_progress(self.shard, plan.progress_rows)
+        reached(KillPoint.AFTER_PROGRESS)
         # A gateway shows a push once it sees W cover it, so both leave together, in one request to the log.
         self._services.push(plan.pushes)
         row: WatermarkRow = {
@@ -320,20 +321,5 @@ class ShardTask:
             "w": pack_marks(plan.marks),
         }
         await self._services.write_watermark(self.shard, row)
+        reached(KillPoint.AFTER_W)
         self.position = at._replace(store_w=store_w, page_number=at.page_number + 1)
-
-
-async def _split_heavy(decoded: Decoded) -> dict[int, dict[int, list[int]]]:
-    """Recipients by lane of the heavy records of a page, by offset; in steps, so that other shards are not held up."""
-    found: dict[int, dict[int, list[int]]] = {}
-    for offset, _, dispatch in decoded:
-        users = dispatch["recipients"]
-        if len(users) <= HEAVY_RECIPIENTS:
-            continue
-        by_lane: dict[int, list[int]] = {}
-        for at in range(0, len(users), _SPLIT_STEP):
-            for lane, part in split_lanes(dispatch, users[at : at + _SPLIT_STEP]).items():
-                by_lane.setdefault(lane, []).extend(part)
-            await asyncio.sleep(0)
-        found[offset] = by_lane
-    return found
