@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from faust.types import TP
-
 import qim
 from stores.start_gates import pass_start_gates
 from streams.control import mount_control
@@ -16,15 +14,15 @@ from streams.control import mount_control
 __all__ = ["app"]
 
 app = qim.app
-_start = qim.start_offsets
+_on_start = app.on_start
 
 
-async def _gated(partitions: set[TP]) -> dict[TP, int]:
+async def _gated() -> None:
     await pass_start_gates(qim.settings, qim.links)
-    return await _start(partitions)
+    await _on_start()
 
 
-app.start_offsets = _gated
+cast("Any", app).on_start = _gated
 _routes = cast("Any", app.web).web_app.router.routes()
 if not any("/control/shards" in str(route.resource) for route in _routes):
     mount_control(app, qim.materializer, qim.settings.control_token.get_secret_value())

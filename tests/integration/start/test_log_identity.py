@@ -179,6 +179,20 @@ async def test_a_broker_that_is_not_there_is_no_start(instances: Instances) -> N
     assert await instances.dump() == {}
 
 
+@pytest.mark.contract("ADAPT-10", "LOG-02")
+async def test_a_worker_refuses_a_changelog_made_anew_before_it_recovers_its_tables(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with running(worker_argv(), settings, tmp_path / "first"):
+        pass
+    await make_anew(settings.broker, topic_specs(settings)[2])
+    end = await attempt(worker_argv(), settings, tmp_path / "second")
+    assert end.exit_code > 0
+    assert not end.was_ready
+    assert "run `qimctl rebuild table`" in end.log
+    assert "Recovery" not in end.log
+
+
 @pytest.mark.contract("LOG-02")
 async def test_worker_and_gateway_come_up_again_on_the_log_they_recorded(
     settings: Settings, tmp_path: Path
