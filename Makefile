@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo up test style types topology topology-check docs bench
+.PHONY: setup demo up test style types topology topology-check docs bench simulate
 
 setup:
 	@$(PYTHON) -m ops.bootstrap
@@ -40,3 +40,7 @@ bench: setup
 	@mkdir -p bench-results
 	$(BIN)/qim bench ladder --json bench-results/ladder.json
 	$(BIN)/qim bench offline --messages 2000 --json bench-results/offline.json
+
+# Random schedules of crashes over the real code in virtual time: make simulate N=200000 [SEED=7]; REPLAY=SEED shows one.
+simulate: setup
+	$(BIN)/python -m tests.simulation --schedules $(or $(N),100000) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
