@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.faults import FaultOptions, run_faults
+from bench.lanes import LaneOptions, run_lanes
 from bench.report import write_report
+from bench.target import target_of
 from ops.plan import StackOptions
 from ops.stack import Stack
 
@@ -29,6 +31,16 @@ def add_trials(commands: Any) -> None:
     faults.add_argument("--seed", type=int, default=1)
     faults.add_argument("--rate", type=float, default=FaultOptions().rate_per_s)
     faults.add_argument("--pairs", type=int, default=FaultOptions().pairs)
+    lanes = commands.add_parser("lanes", parents=[shared], help="direct messages beside wide ones")
+    lanes.add_argument("--recipients", type=int, default=LaneOptions().recipients)
+    lanes.add_argument("--repeats", type=int, default=LaneOptions().repeats)
+    lanes.add_argument("--rate", type=float, default=LaneOptions().rate_per_s)
+
+
+async def _lanes(options: argparse.Namespace, folder: Path, say: Say) -> dict[str, Any]:
+    wanted = LaneOptions(options.recipients, options.repeats, options.rate)
+    async with Stack(folder, StackOptions(), say=say) as stack:
+        return await run_lanes(target_of(stack), wanted, say)
 
 
 async def _faults(options: argparse.Namespace, folder: Path, say: Say) -> dict[str, Any]:
@@ -40,6 +52,7 @@ async def _faults(options: argparse.Namespace, folder: Path, say: Say) -> dict[s
 
 TRIALS: Final[dict[str, Callable[[argparse.Namespace, Path, Say], Awaitable[dict[str, Any]]]]] = {
     "faults": _faults,
+    "lanes": _lanes,
 }
 
 
