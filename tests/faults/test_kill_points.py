@@ -20,9 +20,6 @@ _SECONDS = 4.0
 _DEATH_LIMIT_S = 60.0
 _GATEWAY_POINTS = {KillPoint.AFTER_OUTBOX, KillPoint.BEFORE_MARK}
 _PAGE = 5  # the page at which it dies; what piled up while it was down is enough for that many
-    "worker-0": 60,
-    "gateway-0": 5,
-}  # past what a start catches up with: it dies while it serves
 _NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 
 
