@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 
 from faust.types import TP
 
-__all__ = ["CatchUp"]
+from schemas.errors import StartRefused
+
+__all__ = ["CatchUp", "check_starts"]
 
 
 class CatchUp:
@@ -33,3 +35,17 @@ class CatchUp:
             else:
                 del self._targets[tp]
         return left
+
+
+def check_starts(starts: Mapping[TP, int], first: Mapping[TP, int], ends: Mapping[TP, int]) -> None:
+    """Raise StartRefused when a start offset is outside its log (LOG-08).
+
+    Below the log: retention removed records that were never processed. Above: the topic was made anew.
+    """
+    outside = {
+        f"{tp.topic}[{tp.partition}]": (offset, first[tp], ends[tp])
+        for tp, offset in starts.items()
+        if not first[tp] <= offset <= ends[tp]
+    }
+    if outside:
+        raise StartRefused(f"start offsets outside the log (start, first, end): {outside}")

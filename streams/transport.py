@@ -15,7 +15,6 @@ own aiokafka transport in this:
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -27,10 +26,12 @@ from mode import Service, ServiceT
 from schemas.errors import StartRefused
 from schemas.metrics import now_us
 from streams.acks import AckLedger
-from streams.catchup import CatchUp
+from streams.catchup import CatchUp, check_starts
 from streams.fetching import BUSY_WAIT_MS, InlineConsumer
 from streams.gates import Gates, Reason
+from streams.pacing import Pacemaker
 from streams.pages import Page, Record, cut_pages, page_message
+from streams.producing import QimProducer
 from streams.recovery import BatchRecovery
 
 if TYPE_CHECKING:
@@ -42,14 +43,12 @@ _POLL_S = 1.0
 _RECOVERY_POLL_S = 0.1
 # Decoding more records at once would keep the loop busy for more than a few milliseconds.
 _POLL_RECORDS = 2048
-_LEAST_PACE_S = 0.005  # shorter distances cost a fetch and save nothing
 _NO_PARTITIONS: frozenset[TP] = frozenset()
 
 
 class QimConsumer(driver.Consumer):
     """Consumer of a worker: all stream topics are paged, changelogs go to table recovery."""
 
-    _due_s: float | None = None  # when paced topics may be fetched again, on the loop's clock
     _read_us = 0.0  # when the pages that are being delivered came from the broker
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,6 +57,10 @@ class QimConsumer(driver.Consumer):
         self.catch_up = CatchUp()
         self._drained = False
         super().__init__(*args, **kwargs)
+        worker = self._worker
+        self.pacemaker = Pacemaker(
+            worker.qim.fetch_pace, worker.paced_topics, self._close, self._open_all
+        )
 
     def _new_consumer_thread(self) -> InlineConsumer:
         return InlineConsumer(self, beacon=self.beacon)
@@ -92,44 +95,18 @@ class QimConsumer(driver.Consumer):
             or self.app.in_recovery
         ):
             limit_ms = min(BUSY_WAIT_MS, limit_ms)
-        elif self._due_s is not None:
-            remaining_ms = math.ceil((self._due_s - self.loop.time()) * 1000)
-            limit_ms = max(1, min(remaining_ms, limit_ms))
+        else:
+            # While the outbox waits nothing but what follows from it can come: one fetch until then, not several.
+            limit_ms = self.pacemaker.remaining_ms or limit_ms
         self.inline.wait_at_most(limit_ms)
 
-    def _pace(self, fetched: Mapping[Any, Sequence[Record]]) -> None:
-        """After a page of a paced topic, fetch no more of those topics before the next page is due.
-
-        All other streams carry what follows from that page: they wait until `gathered`, so that one fetch brings all of
-        it and a busy worker goes round once a page (stores/paging.py). To be called before anything suspends after a
-        poll: then the next fetch is not sent yet.
-        """
-        topics = self._worker.paced_topics
-        if self._due_s is not None:
-            self._choose_wait()
-            return
-        distance_s = self._worker.qim.fetch_pace.after(
-            sum(len(records) for tp, records in fetched.items() if tp.topic in topics)
-        )
-        if distance_s < _LEAST_PACE_S or self.app.in_recovery:
-            return
-        self._due_s = self.loop.time() + distance_s
-        streams = self._streams(self.assignment())
-        paced = {tp for tp in streams if tp.topic in topics}
-        self._close(paced, Reason.PACE)
-        self._close(streams - paced, Reason.GATHER)
-        self.loop.call_later(distance_s, self._end_pace)
+    def _open_all(self, reason: Reason) -> None:
+        if not self.should_stop and (closed := self.gates.closed_for(reason)):
+            self._open(closed, reason)
 
     def gathered(self) -> None:
         """What follows from the pages of the paced topics is in the log: it may be fetched."""
-        if waiting := self.gates.closed_for(Reason.GATHER):
-            self._open(waiting, Reason.GATHER)
-
-    def _end_pace(self) -> None:
-        self._due_s = None
-        if not self.should_stop:
-            self._open(self.gates.closed_for(Reason.PACE), Reason.PACE)
-            self.gathered()  # whoever was to say so is late: nothing waits for it longer than a page
+        self.pacemaker.gathered()
 
     def pause_partitions(self, tps: Iterable[TP]) -> None:
         """Faust stops a partition: recovery, revocation, shutdown."""
@@ -238,19 +215,10 @@ class QimConsumer(driver.Consumer):
         return starts
 
     async def _check_range(self, starts: Mapping[TP, int]) -> dict[TP, int]:
-        """End offsets of the partitions; raises StartRefused when a start is outside its log (LOG-08).
-
-        Below the log: retention removed records that were never processed. Above: the topic was made anew.
-        """
+        """End offsets of the partitions; raises StartRefused when a start is outside its log (LOG-08)."""
         first = await self.inline.first_offsets(starts)
         ends = await self.inline.end_offsets(starts)
-        outside = {
-            f"{tp.topic}[{tp.partition}]": (offset, first[tp], ends[tp])
-            for tp, offset in starts.items()
-            if not first[tp] <= offset <= ends[tp]
-        }
-        if outside:
-            raise StartRefused(f"start offsets outside the log (start, first, end): {outside}")
+        check_starts(starts, first, ends)
         return ends
 
     def _place(self, starts: Mapping[TP, int]) -> None:
@@ -272,7 +240,9 @@ class QimConsumer(driver.Consumer):
                 recovery = self._recovery
                 timeout_s = _RECOVERY_POLL_S if recovery.in_recovery else _POLL_S
                 fetched = await self.inline.poll(timeout_s, _POLL_RECORDS)
-                self._pace(fetched)
+                if not recovery.in_recovery:
+                    self.pacemaker.polled(fetched, self._streams(self.assignment()))
+                    self._choose_wait()
                 self._read_us = now_us()
                 for tp, records in fetched.items():
                     await self._deliver(TP(tp.topic, tp.partition), records)
@@ -345,17 +315,6 @@ class QimConsumer(driver.Consumer):
 
     async def create_topic(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: topics are made by operations and only read back here (LOG-11)."""
-
-
-class QimProducer(driver.Producer):
-    """Producer of a worker: acks=all; idempotent only where configured (LOG-03)."""
-
-    def _settings_extra(self) -> Mapping[str, Any]:
-        idempotent = cast("QimApp", self.app).qim.producer_idempotence
-        return {"acks": "all", "enable_idempotence": idempotent}
-
-    async def create_topic(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: topics are made by operations and only read back by the consumer (LOG-11)."""
 
 
 class Transport(driver.Transport):

@@ -14,6 +14,7 @@ from stores.paging import Pace
 from streams.acks import AckLedger
 from streams.catchup import CatchUp
 from streams.gates import Gates, Reason
+from streams.pacing import Pacemaker
 from streams.transport import QimConsumer
 from tests.support.records import records
 
@@ -94,9 +95,7 @@ def consumer(inline: FakeInline) -> QimConsumer:
             page_records=4,
             drain_timeout_s=0.01,
             fetch_max_wait_ms=LONG_POLL_MS,
-            fetch_pace=Pace(0.08),
         ),
-        paced_topics=set(),
         tables=tables,
         start_offsets=None,
         drain_shards=None,
@@ -104,6 +103,8 @@ def consumer(inline: FakeInline) -> QimConsumer:
         should_stop=False,
         consumer_generation_id=-1,
     )
+
+    made.pacemaker = Pacemaker(Pace(), set(), made._close, made._open_all)
 
     async def callback(message: Any) -> None:
         made.delivered.append(message)  # type: ignore[attr-defined]
