@@ -104,13 +104,13 @@ class Settings(BaseSettings):
         SecretStr(""), description="who shows it may order a worker about (qimctl); unset: nobody"
     )
     gateway_page_interval_ms: float = Field(
-        30.0,
+        40.0,
         ge=0,
         le=1000,
         description="distance of the pages of a busy gateway, at most (decision 0004)",
     )
     worker_page_interval_ms: float = Field(
-        80.0,
+        110.0,
         ge=0,
         le=1000,
         description="distance of the pages of a busy worker, at most (decision 0004)",
