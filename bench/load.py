@@ -116,6 +116,11 @@ class PairLoad:
         if run is not None and isinstance(tag, tuple) and tag[0] is run:
             run.acked_s[tag[1]] = at_s
 
+    @property
+    def users(self) -> list[int]:
+        """The user of each client, by the client's number."""
+        return [peer.user for peer in self._peers]
+
     async def log_in(self) -> None:
         """Log every client in; raises what `Client.connect` raises."""
         peers = iter(self._peers)

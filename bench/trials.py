@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from bench.faults import FaultOptions, run_faults
 from bench.lanes import LaneOptions, run_lanes
+from bench.overload import OverloadOptions, run_overload
 from bench.report import write_report
+from bench.takeover import TakeoverOptions, run_takeover
 from bench.target import target_of
 from ops.plan import StackOptions
 from ops.stack import Stack
@@ -35,6 +37,26 @@ def add_trials(commands: Any) -> None:
     lanes.add_argument("--recipients", type=int, default=LaneOptions().recipients)
     lanes.add_argument("--repeats", type=int, default=LaneOptions().repeats)
     lanes.add_argument("--rate", type=float, default=LaneOptions().rate_per_s)
+    overload = commands.add_parser("overload", parents=[shared], help="far above what it can take")
+    overload.add_argument("--seconds", type=float, default=OverloadOptions().seconds)
+    overload.add_argument("--base", type=float, default=OverloadOptions().base_per_s)
+    overload.add_argument("--factor", type=float, default=OverloadOptions().factor)
+    takeover = commands.add_parser("takeover", parents=[shared], help="kill a worker for good")
+    takeover.add_argument("--shards", type=int, default=64)
+    takeover.add_argument("--rate", type=float, default=TakeoverOptions().rate_per_s)
+
+
+async def _overload(options: argparse.Namespace, folder: Path, say: Say) -> dict[str, Any]:
+    wanted = OverloadOptions(options.base, options.factor, options.seconds)
+    async with Stack(folder, StackOptions(), say=say) as stack:
+        return await run_overload(target_of(stack), wanted, say)
+
+
+async def _takeover(options: argparse.Namespace, folder: Path, say: Say) -> dict[str, Any]:
+    counts = StackOptions(shards=options.shards, workers=2)
+    histories = options.json.with_suffix(".histories")
+    async with Stack(folder, counts, say=say) as stack:
+        return await run_takeover(stack, TakeoverOptions(options.rate), histories, say)
 
 
 async def _lanes(options: argparse.Namespace, folder: Path, say: Say) -> dict[str, Any]:
@@ -53,6 +75,8 @@ async def _faults(options: argparse.Namespace, folder: Path, say: Say) -> dict[s
 TRIALS: Final[dict[str, Callable[[argparse.Namespace, Path, Say], Awaitable[dict[str, Any]]]]] = {
     "faults": _faults,
     "lanes": _lanes,
+    "overload": _overload,
+    "takeover": _takeover,
 }
 
 
