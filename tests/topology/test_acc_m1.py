@@ -5,12 +5,13 @@ implementation that advances its lanes together keeps every direct message until
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from schemas.identifiers import lane_of
 from stores.mailbox import OK, AppendOutcome, ShardAppend
+from tests.simulation.plants import PLANTS
 from tests.support.dispatch_fakes import dispatch, log
 from tests.support.virtual_time import VirtualClock, run
 from tests.support.worker_rig import Durable, WorkerRig
@@ -84,3 +85,18 @@ def test_a_lane_without_members_does_not_wait_at_all() -> None:
     watch = run(measure([user for user in MEMBERS[:20_000] if lane_of(0, user) not in lanes]))
     assert len(watch.delays_s) == len(DIRECT)
     assert max(watch.delays_s) < 0.1  # one chunk at most
+
+
+@pytest.mark.contract("ACC-M1", "LANE-04")
+@pytest.mark.parametrize(
+    "judgement",
+    [
+        test_acc_m1_direct_messages_do_not_wait_for_a_group_of_100_000,
+        test_a_lane_without_members_does_not_wait_at_all,
+    ],
+)
+def test_acc_m1_a_variant_that_advances_all_lanes_together_fails(
+    judgement: Callable[[], None],
+) -> None:
+    with PLANTS["lanes advance together"](), pytest.raises(AssertionError):
+        judgement()
