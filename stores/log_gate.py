@@ -94,9 +94,10 @@ def judge_log(
             )
         if found.leaderless:
             faults.append(f"{spec.name} has {found.leaderless} partitions without a leader")
+        else:
+            faults += _range_faults(spec, facts.ranges.get(spec.name, {}))
         config = facts.configs.get(spec.name, {})
         faults += _retention_faults(spec, config, needed.get(spec.name, 0))
-        faults += _range_faults(spec, facts.ranges.get(spec.name, {}))
     return faults
 
 
@@ -162,7 +163,9 @@ async def read_log(broker: str, specs: Sequence[TopicSpec]) -> LogFacts:
         cluster = await _topics(admin, names)
         there = [name for name in names if name in cluster.topics]
         configs = await _configs(admin, there)
-        ranges = await _ranges(broker, {name: cluster.topics[name].partitions for name in there})
+        # Without a leader there are no offsets to ask for; the judge says so.
+        led = {n: t.partitions for n, t in cluster.topics.items() if not t.leaderless}
+        ranges = await _ranges(broker, led)
     except KafkaError as error:
         raise ServerFault(f"broker {broker}: {error!r}") from error
     finally:
@@ -194,11 +197,11 @@ async def _configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str
 
 
 async def _ranges(broker: str, counts: Mapping[str, int]) -> dict[str, dict[int, tuple[int, int]]]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=broker, enable_auto_commit=False)
     partitions = [TopicPartition(name, p) for name, count in counts.items() for p in range(count)]
     ranges: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in counts}
     if not partitions:
         return ranges
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker, enable_auto_commit=False)
     try:
         async with asyncio.timeout(_RANGES_S):
             await consumer.start()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError
 
 from ops.topics import create_topics
 from schemas.config import Settings
 from schemas.errors import ServerFault, StartRefused
 from schemas.topics import dispatch_topic, topic_specs
+from stores import log_gate
 from stores.claims import begin_rebuild, end_rebuild, recorded_log
 from stores.log_gate import RecordedLog, judge_log, read_log
 from stores.redis_link import RedisLink
 from stores.start_gates import pass_start_gates
+from stores.topic_ids import ClusterTopics
 from tests.support.refusals import attempt, gateway_argv, running, worker_argv
 from tests.support.topic_tools import make_anew
 
@@ -173,10 +177,39 @@ async def test_gate_10_all_offsets_of_64_partitions_are_known_well_within_10_s(
 
 
 async def test_a_broker_that_is_not_there_is_no_start(instances: Instances) -> None:
-    nowhere = instances.settings.model_copy(update={"broker": "127.0.0.1:1"})
+    limit = {"start_timeout_s": 0.5}
+    nowhere = instances.settings.model_copy(update={"broker": "127.0.0.1:1", **limit})
     with pytest.raises(ServerFault):
         await instances.start(nowhere)
     assert await instances.dump() == {}
+
+
+@pytest.mark.contract("LOG-09", "LOG-07")
+async def test_servers_that_are_not_up_yet_are_waited_for(
+    instances: Instances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[None] = []
+    real = log_gate._topics
+
+    async def late(admin: AIOKafkaAdminClient, names: Sequence[str]) -> ClusterTopics:
+        cluster = await real(admin, names)
+        answers.append(None)
+        if len(answers) == 1:
+            raise KafkaConnectionError
+        if len(answers) == 2:
+            headless = {n: t._replace(leaderless=1) for n, t in cluster.topics.items()}
+            return cluster._replace(topics=headless)
+        return cluster
+
+    monkeypatch.setattr(log_gate, "_topics", late)
+    await instances.start()
+    assert len(answers) == 3
+    answers.clear()
+    impatient = instances.settings.model_copy(update={"start_timeout_s": 0.0})
+    with pytest.raises(ServerFault):
+        await instances.start(impatient)
+    with pytest.raises(StartRefused, match="without a leader"):
+        await instances.start(impatient)
 
 
 @pytest.mark.contract("ADAPT-10", "LOG-02")
