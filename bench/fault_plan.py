@@ -11,9 +11,15 @@ __all__ = ["Fault", "FaultKind", "plan_faults"]
 
 
 class FaultKind(Enum):
-    """`KILL` is SIGKILL, `PAUSE` SIGSTOP and SIGCONT, `STOP` an orderly end; after all of them the process comes back."""
+    """What happens to a process; after all of it the process comes back.
+
+    `KILL` is SIGKILL, `PAUSE` SIGSTOP and SIGCONT, `STOP` an orderly end. `WIPE` kills a worker and deletes its RocksDB; `TEAR` kills
+    a mailbox Redis and cuts the end off its AOF, as a power cut does with appendfsync everysec.
+    """
 
     KILL = "kill"
+    WIPE = "wipe"
+    TEAR = "tear"
     PAUSE = "pause"
     STOP = "stop"
 
@@ -32,6 +38,8 @@ _WEIGHTS: Final = {"worker": 4, "gateway": 3, "mailbox": 2, "commit": 2, "kafka"
 _PAUSE_S: Final = (0.2, 1.0, 4.0, 18.0)  # the last one is past the lease: a zombie
 _DOWN_S: Final = (0.0, 0.0, 0.5, 2.0, 17.0)  # the last one: somebody else takes over
 _GAP_S: Final = (2.0, 10.0)
+_WIPED: Final = 0.3  # of the kills that hit workers alone
+_TORN: Final = 0.5  # of the kills that hit mailbox instances alone
 _RECOVERY_S: Final = 12.0  # at the end nothing new happens, so that the run can come to rest
 
 
@@ -48,6 +56,8 @@ def plan_faults(seed: int, names: Sequence[str], seconds: float) -> Iterator[Fau
             name = random.choices(names, weights)[0]
             if name not in targets:
                 targets.append(name)
+        if kind is FaultKind.KILL:
+            kind = _harder(targets, random.random())
         down_s = random.choice(_PAUSE_S if kind is FaultKind.PAUSE else _DOWN_S)
         if not all(name.startswith("worker") for name in targets):
             down_s = min(
@@ -57,3 +67,11 @@ def plan_faults(seed: int, names: Sequence[str], seconds: float) -> Iterator[Fau
             return
         yield Fault(round(at_s, 3), kind, tuple(targets), down_s)
         at_s += down_s + random.uniform(*_GAP_S)
+
+
+def _harder(targets: Sequence[str], chance: float) -> FaultKind:
+    if all(name.startswith("worker") for name in targets) and chance < _WIPED:
+        return FaultKind.WIPE
+    if all(name.startswith("mailbox") for name in targets) and chance < _TORN:
+        return FaultKind.TEAR
+    return FaultKind.KILL

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -30,12 +32,20 @@ from ops.stack import Stack
 from schemas.records import WATERMARK_ROW, WatermarkRow
 from schemas.topics import WATERMARKS_TABLE, changelog_topic
 
-__all__ = ["FaultOptions", "FaultTraffic", "Killer", "read_watermark_rows", "run_faults"]
+__all__ = [
+    "FaultOptions",
+    "FaultTraffic",
+    "Killer",
+    "read_watermark_rows",
+    "run_faults",
+    "tear_aof",
+]
 
 _TENANT: Final = 0
 _LOGIN_LIMIT_S: Final = 60.0
 _STARTS: Final = 5
 _LOOK_S: Final = 0.1
+_TORN_BYTES: Final = 200_000  # what a second of the bench's traffic writes to one instance, roughly
 _REST_LIMIT_S: Final = 120.0
 
 
@@ -126,16 +136,30 @@ class FaultTraffic:
             phone.history.close()
 
 
+def tear_aof(folder: Path, lost_bytes: int) -> int:
+    """Cut the end off the AOF of a dead Redis; returns how many bytes are gone."""
+    files = sorted((folder / "appendonlydir").glob("*.incr.aof"))
+    if not files:
+        return 0
+    size = files[-1].stat().st_size
+    lost = min(size, lost_bytes)
+    os.truncate(files[-1], size - lost)
+    return lost
+
+
 class Killer:
     """Carries a plan out on the processes of one stack, which are all our own children."""
 
-    def __init__(self, stack: Stack, say: Callable[[str], None]) -> None:
+    def __init__(self, stack: Stack, say: Callable[[str], None], seed: int) -> None:
         self._stack = stack
         self._say = say
         self.kills: Counter[str] = Counter()
         self.pauses: Counter[str] = Counter()
         self.stops: Counter[str] = Counter()
+        self.wiped: Counter[str] = Counter()
+        self.torn_bytes: Counter[str] = Counter()
         self.ended_alone: Counter[str] = Counter()
+        self._random = Random(seed)
 
     async def run(self, plan: Sequence[Fault]) -> None:
         """Every fault at its time; what ended by itself meanwhile is counted and started again."""
@@ -167,14 +191,24 @@ class Killer:
             finally:
                 os.kill(pid, signal.SIGCONT)
             return
-        if fault.kind is FaultKind.KILL:
-            self.kills[name] += 1
-            self._stack.kill(name)
-        else:
+        if fault.kind is FaultKind.STOP:
             self.stops[name] += 1
             await self._stack.stop_one(name)
+        else:
+            self.kills[name] += 1
+            self._stack.kill(name)
+            self._damage(fault.kind, name)
         await asyncio.sleep(fault.down_s)
         await self._start(name)
+
+    def _damage(self, kind: FaultKind, name: str) -> None:
+        """What a dead process finds when it comes back."""
+        if kind is FaultKind.WIPE:
+            self.wiped[name] += 1
+            shutil.rmtree(self._stack.folder / name / "tables", ignore_errors=True)
+        elif kind is FaultKind.TEAR:
+            lost = tear_aof(self._stack.folder / name, self._random.randrange(1, _TORN_BYTES))
+            self.torn_bytes[name] += lost
 
     async def _start(self, name: str) -> None:
         """A start may fail while something it needs is down as well; whoever watches over it tries again."""
@@ -214,7 +248,7 @@ async def run_faults(
     names = sorted(stack.processes)
     plan = list(plan_faults(options.seed, names, options.seconds))
     traffic = FaultTraffic(stack, options, folder)
-    killer = Killer(stack, say)
+    killer = Killer(stack, say, options.seed)
     begin_s = time.monotonic()
     await traffic.connect()
     try:
@@ -237,6 +271,8 @@ async def run_faults(
         "kills": dict(killer.kills),
         "pauses": dict(killer.pauses),
         "stops": dict(killer.stops),
+        "wiped": dict(killer.wiped),
+        "torn_bytes": dict(killer.torn_bytes),
         "ended_alone": dict(killer.ended_alone),
         "watermark_rows": sum(map(len, rows.values())),
         "rest_s": round(time.monotonic() - sent_s, 1),

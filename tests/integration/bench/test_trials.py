@@ -38,12 +38,13 @@ async def test_gate_22_a_short_fault_run_leaves_histories_that_prove_it_sound(
     start_stack: StartStack, tmp_path: Path
 ) -> None:
     stack = await start_stack()
-    options = FaultOptions(seconds=20.0, seed=2, rate_per_s=60.0, pairs=6)
+    options = FaultOptions(seconds=20.0, seed=15, rate_per_s=60.0, pairs=6)
     report = await run_faults(stack, options, tmp_path, silent)
     assert report["sound"], report
     assert {name: report[name] for name in FAULTS} == dict.fromkeys(FAULTS, 0)
     assert report["sent"] == report["acknowledged"] == 1200
-    assert report["kills"] == {"gateway-0": 1, "worker-0": 2}  # what this seed does to these names
+    assert report["kills"] == {"gateway-0": 2, "worker-0": 1}  # what this seed does to these names
+    assert report["wiped"] == {"worker-0": 1}
     histories = list(read_histories(tmp_path))
     assert len(histories) == 6 * 3
     shown = sum(event["kind"] == "show" for history in histories for event in history)

@@ -173,13 +173,18 @@ NAMES = ("worker-0", "worker-1", "gateway-0", "mailbox-0", "commit-0", "kafka")
 
 
 def test_a_plan_is_a_function_of_its_seed_and_leaves_time_to_recover() -> None:
-    plan = list(plan_faults(3, NAMES, 600))
-    assert plan == list(plan_faults(3, NAMES, 600))
+    plan = list(plan_faults(3, NAMES, 1200))
+    assert plan == list(plan_faults(3, NAMES, 1200))
     assert plan != list(plan_faults(4, NAMES, 600))
     assert len(plan) > 30
     assert {fault.kind for fault in plan} == set(FaultKind)
     assert {name for fault in plan for name in fault.targets} == set(NAMES)
+    for fault in plan:
+        if fault.kind is FaultKind.WIPE:
+            assert all(name.startswith("worker") for name in fault.targets)
+        elif fault.kind is FaultKind.TEAR:
+            assert all(name.startswith("mailbox") for name in fault.targets)
     for fault, following in itertools.pairwise(plan):
         assert fault.at_s + fault.down_s < following.at_s
-    assert plan[-1].at_s + plan[-1].down_s < 600 - 10
+    assert plan[-1].at_s + plan[-1].down_s < 1200 - 10
     assert any(f.kind is FaultKind.PAUSE and f.down_s > 15 for f in plan)  # past the lease
