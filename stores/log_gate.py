@@ -162,10 +162,9 @@ async def read_log(broker: str, specs: Sequence[TopicSpec]) -> LogFacts:
         await admin.start()
         cluster = await _topics(admin, names)
         there = [name for name in names if name in cluster.topics]
-        configs = await _configs(admin, there)
         # Without a leader there are no offsets to ask for; the judge says so.
         led = {n: t.partitions for n, t in cluster.topics.items() if not t.leaderless}
-        ranges = await _ranges(broker, led)
+        configs, ranges = await asyncio.gather(_configs(admin, there), _ranges(broker, led))
     except KafkaError as error:
         raise ServerFault(f"broker {broker}: {error!r}") from error
     finally:
