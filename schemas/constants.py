@@ -93,7 +93,9 @@ HISTORY_HOT_WINDOW_S: Final = 7 * SECONDS_PER_DAY  # HIST-01
 HLC_WINDOW_MS: Final = 60_000  # HLC-01
 HLC_RENEW_LEAD_MS: Final = 20_000  # HLC-02
 WRITER_LEASE_RENEW_MS: Final = 20_000  # HLC-04
-WRITER_LEASE_TTL_MS: Final = 90_000  # two renewals may be lost; a longer pause ends the writer (HLC-03)
+WRITER_LEASE_TTL_MS: Final = (
+    90_000  # two renewals may be lost; a longer pause ends the writer (HLC-03)
+)
 WRITER_INFLIGHT_LIMIT_DEFAULT: Final = 1024  # COM-17, REG-16
 WRITER_INFLIGHT_LIMIT_MAX: Final = 8192  # COM-17
 GATEWAY_QUEUE_MAX: Final = 4096  # GW-12

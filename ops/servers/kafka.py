@@ -28,8 +28,7 @@ _STOP_S = 30.0
 _LOGGING = Path(__file__).resolve().parent / "log4j2.properties"
 
 # Sized for a machine of two cores that also runs everything else.
-_JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1")
+_JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # One node: internal topics cannot have more than one copy.
 _SINGLE_COPY = (
