@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from faust.types import TP
 from faust.types.web import Request, Response
@@ -57,7 +58,12 @@ app.row_merges[WATERMARKS_TABLE] = merge_rows
 links = [RedisLink(url) for url in settings.mailbox_redis]
 store = RedisMailboxStore(links, settings.app_id)
 leases = RedisShardLeases(links, settings.app_id)
-keeper = LeaseKeeper(leases, settings.worker_name)
+keeper = LeaseKeeper(
+    leases,
+    settings.worker_name,
+    instance=uuid4().hex,
+    web=f"{settings.web_host}:{settings.web_port}",
+)
 appender = MailboxAppender(store, len(links))
 pushes = PushWriter(push_topic(settings.app_id), app.produce_pages)
 
@@ -77,7 +83,6 @@ materializer = Materializer(
     app,
     store=store,
     appender=appender,
-    leases=leases,
     keeper=keeper,
     progress=ProgressTable(app.page_writer, progress),
     watermarks=WatermarksTable(app.page_writer, watermarks),

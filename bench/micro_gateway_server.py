@@ -28,6 +28,7 @@ from schemas.errors import QimError
 from schemas.records import PUSH_BATCH
 from schemas.watermarks import pack_uniform
 from stores.mailbox import MailboxHead, ScanRequest, ScanResult
+from stores.memory_leases import MemoryShardLeases
 
 __all__ = ["BASE", "BODY", "KEY", "OFFLINE", "serve_process"]
 
@@ -118,6 +119,7 @@ async def _serve(control: Connection) -> None:
     )
     reader = MailboxReader(store, view, signer, limits)
     desk = LoginDesk(
+        boundaries=MemoryShardLeases().boundaries,
         tokens=AccessTokens(KEY),
         signer=signer,
         registry=registry,

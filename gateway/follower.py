@@ -32,7 +32,8 @@ _POLL_MS: Final = 1000
 _RETRY_S: Final = 0.5
 
 BoundarySource = Callable[[int], Awaitable[EpochBoundaries]]
-"""Reads the epoch boundaries of a shard from the registry; asked only when a row names an epoch that is not known yet."""
+"""Reads the epoch boundaries of a shard from the registry; asked only when a row, or a cursor that another gateway signed,
+names an epoch that is not known yet."""
 
 
 class Follower:

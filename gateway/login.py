@@ -20,6 +20,7 @@ from gateway.asking import ask
 from gateway.connections import ConnectionRegistry
 from gateway.cursor import Cursor, CursorKind, CursorSigner, VerdictKind, judge
 from gateway.events import Login, LoginRequested
+from gateway.follower import BoundarySource
 from gateway.limits import GatewayLimits
 from gateway.ports import MailboxReads
 from gateway.tokens import AccessTokens, Identity
@@ -75,8 +76,10 @@ class LoginDesk:
         view: WatermarkView,
         limits: GatewayLimits,
         now_s: Callable[[], float],
+        boundaries: BoundarySource,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
+        self._boundaries = boundaries
         self._tokens = tokens
         self._signer = signer
         self._registry = registry
@@ -152,7 +155,25 @@ class LoginDesk:
         )
         return _Pending(identity, kind, cursor, scan, lane, done)
 
+    async def _learn_epochs(self, page: list[_Pending]) -> list[_Pending]:
+        """Another gateway may have heard of a takeover first; its cursor is not invalid for that. Returns who can be judged."""
+        known = []
+        for pending in page:
+            view, cursor = self._view.shards[pending.scan.shard], pending.cursor
+            if cursor is not None and cursor.shard_epoch > view.boundaries[-1][0]:
+                try:
+                    view.learn(await self._boundaries(pending.scan.shard))
+                except QimError:
+                    unknown = RequestError("epochs are not known here", ErrorCode.SHARD_MOVED)
+                    pending.done(Refused(unknown, pending.identity))
+                    continue
+            known.append(pending)
+        return known
+
     async def _ask_page(self, page: list[_Pending]) -> None:
+        page = await self._learn_epochs(page)
+        if not page:
+            return
         scans = [pending.scan for pending in page]
         heads = await ask("heads", len(page), self._store.heads(scans))
         for pending, head in zip(page, heads, strict=True):

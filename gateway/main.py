@@ -92,6 +92,7 @@ class Gateway:
             view=self.view,
             limits=self.limits,
             now_s=time.time,
+            boundaries=self._boundaries,
             on_failure=self._fail,
         )
         self._reader = MailboxReader(mailbox, self.view, signer, self.limits, self._fail)

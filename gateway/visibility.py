@@ -2,7 +2,8 @@
 
 The view is fed with the rows of the watermarks changelog and only ever shows less than is true, never more: it keeps the
 largest row by (lease term, W), so that a late row of a fenced worker changes nothing, and a lane whose W went back under a new
-term (its store lost data and is being replayed) is closed until W is past what was shown before. Positions are composed from
+term (its store lost data and is being replayed) is closed until W is past what was shown before. The row itself says the
+same to a gateway that has just started: W or W_recomputed below W_floor is never served (WM-07). Positions are composed from
 log offset and epoch boundaries, because the epoch of a record is a function of its log position alone (design §4).
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from gateway.cursor import FIRST_BOUNDARIES, EpochBoundaries
 from schemas.constants import LANE_COUNT, LOG_OFFSET_BITS, W_UNIFORM_BYTES
 from schemas.records import WatermarkRow
-from schemas.watermarks import NOTHING, unpack_w, w_of
+from schemas.watermarks import NOTHING, LaneMark, unpack_w, w_of
 
 __all__ = ["ShardView", "WatermarkView"]
 
@@ -47,30 +48,42 @@ class ShardView:
         """Epochs at which an incarnation of the topic began (first offset 0), ascending: where mailbox keys may live."""
         return [epoch for epoch, first in self.boundaries if first == 0]
 
+    def learn(self, boundaries: EpochBoundaries) -> bool:
+        """Install boundaries unless they are older than the known ones; whether they were not."""
+        if not boundaries or boundaries[-1][0] < self.boundaries[-1][0]:
+            return False
+        self.set_boundaries(boundaries)
+        return True
+
     def update(self, row: WatermarkRow) -> bool:
         """Take one row; False when an older one of a fenced worker is ignored. Raises RecordError on a damaged W."""
         term, blob = row["lease_term"], row["w"]
         if term < self.lease_term:
             return False
-        if len(blob) == W_UNIFORM_BYTES:
+        if len(blob) == W_UNIFORM_BYTES and blob[1:7] == blob[7:13] == blob[13:]:
             offset = w_of(blob, 0)
             if self.uniform is not None and offset >= self.uniform:
                 self.lease_term, self.uniform = term, offset
                 return True
-            lanes = [offset] * LANE_COUNT
-        else:
-            lanes = [mark.w for mark in unpack_w(blob)]
-        self._merge(term, lanes)
+        self._merge(term, unpack_w(blob))
         return True
 
-    def _merge(self, term: int, lanes: list[int]) -> None:
+    def _merge(self, term: int, marks: Sequence[LaneMark]) -> None:
         if self.uniform is not None:
             self._lanes = self._floors = [self.uniform] * LANE_COUNT
+        # A refused lane has a W that its progress does not bear out: what it bears out counts, and keeps the lane closed.
+        lanes = [mark.w if mark.is_served else min(mark.w, mark.w_recomputed) for mark in marks]
         if term == self.lease_term:
-            lanes = [max(new, old) for new, old in zip(lanes, self._lanes, strict=True)]
+            lanes = [
+                max(new, old) if mark.is_served else new
+                for new, old, mark in zip(lanes, self._lanes, marks, strict=True)
+            ]
         self.lease_term = term
         self._lanes = lanes
-        self._floors = [max(new, old) for new, old in zip(lanes, self._floors, strict=True)]
+        self._floors = [
+            max(new, old, mark.w_floor)
+            for new, old, mark in zip(lanes, self._floors, marks, strict=True)
+        ]
         even = lanes.count(lanes[0]) == LANE_COUNT and self._floors == lanes
         self.uniform = lanes[0] if even else None
 
@@ -79,14 +92,16 @@ class ShardView:
         return self.uniform is not None or self._lanes[lane] >= self._floors[lane]
 
     def watermark(self, lane: int) -> int:
-        """W of the lane as mailbox_seq; 0 when nothing was ever covered."""
-        return self.compose(self._lanes[lane] if self.uniform is None else self.uniform)
+        """W of the lane as mailbox_seq; 0 when nothing was ever covered. Of a closed lane it is what was shown before."""
+        if self.uniform is not None:
+            return self.compose(self.uniform)
+        return self.compose(max(self._lanes[lane], self._floors[lane]))
 
     def compose(self, offset: int) -> int:
         """mailbox_seq of a log offset of the living incarnation; -1 is the end of everything before it."""
         if offset == NOTHING:
-            base = self._firsts[0][0]
-            return (base << LOG_OFFSET_BITS) - 1 if base > 1 else 0
+            is_first = len(self._firsts) == len(self.boundaries)
+            return 0 if is_first else (self._firsts[0][0] << LOG_OFFSET_BITS) - 1
         at = bisect_right(self._firsts, offset, key=_first_of) - 1
         return self._firsts[at][0] << LOG_OFFSET_BITS | offset
 

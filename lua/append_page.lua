@@ -26,9 +26,11 @@ local retention_days, format_version, w_layout = A[1], A[2], A[3]
 local now_s = tonumber(redis.call('TIME')[1])
 -- @include _retention
 
+local LEGAL_PRESENCE = { [0] = true, true, true, true, [6] = true } -- schemas/watermarks.py
+
 local function w_is_legal(layout, epoch, blob)
   return (layout == w_layout and (#blob == 19 or #blob == 1216) or layout == 'packed-v1' and #blob == 1216)
-    and tonumber(epoch) ~= nil and byte(blob, 1) <= 1
+    and tonumber(epoch) ~= nil and LEGAL_PRESENCE[byte(blob, 1)] ~= nil
 end
 
 -- Active days lie between the oldest living day and the one day that a fast clock may be ahead, so no user has more than

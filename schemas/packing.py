@@ -27,6 +27,7 @@ __all__ = [
 ABSENT: Final = b"\x00"  # of a union [null, x]: null
 PRESENT: Final = b"\x02"  # of a union [null, x]: x follows
 _VERSION: Final = b"\x01"
+_PROGRESS_VERSION: Final = b"\x02"
 _END: Final = b"\x00"  # of an Avro array
 _ONE: Final = tuple(bytes((n,)) for n in range(256))
 _BYTE_LIMIT: Final = 0x80
@@ -105,11 +106,12 @@ def pack_progress(
     manifest: bytes,
     expected: int,
     done: int,
+    unfinished_lanes: Sequence[int],
 ) -> bytes:
     """A DispatchProgress row; `payload_digest` has 32 bytes."""
     return b"".join(
         (
-            _VERSION,
+            _PROGRESS_VERSION,
             payload_digest,
             avro_long(canonical_log_offset),
             avro_long(max_observed_offset),
@@ -119,5 +121,6 @@ def pack_progress(
             manifest,
             avro_long(expected),
             avro_long(done),
+            pack_longs(unfinished_lanes),
         )
     )

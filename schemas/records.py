@@ -17,14 +17,17 @@ __all__ = [
     "MESSAGE_RECORD",
     "OUTBOX_RECORD",
     "PUSH_BATCH",
+    "SHARD_EPOCHS",
     "WATERMARK_ROW",
     "DispatchProgress",
+    "EpochBoundary",
     "EventCommon",
     "GroupDispatch",
     "MessageRecord",
     "OutboxRecord",
     "PushBatch",
     "PushRecipient",
+    "ShardEpochs",
     "WatermarkRow",
 ]
 
@@ -108,6 +111,7 @@ class DispatchProgress(TypedDict):
     manifest: bytes  # DP-08
     expected: int
     done: int
+    unfinished_lanes: list[int]  # lanes with unfinished chunks, ascending (TAKE-01 T3)
 
 
 class WatermarkRow(TypedDict):
@@ -118,6 +122,21 @@ class WatermarkRow(TypedDict):
     base_epoch: int
     page_number: int
     w: bytes  # packed v2 (WM-20, WM-21)
+
+
+class EpochBoundary(TypedDict):
+    """From record `first_offset` on, records have `epoch` (CON-39)."""
+
+    epoch: int
+    first_offset: int
+
+
+class ShardEpochs(TypedDict):
+    """One row a shard in table `progress`: the log's copy of what the registry knows of a shard (TAKE-04)."""
+
+    lease_term: int
+    owner: str
+    boundaries: list[EpochBoundary]
 
 
 class PushRecipient(TypedDict):
@@ -143,6 +162,7 @@ EVENT_COMMON: Final[Codec[EventCommon]] = Codec("event_common")
 MESSAGE_RECORD: Final[Codec[MessageRecord]] = Codec("message_record")
 OUTBOX_RECORD: Final[Codec[OutboxRecord]] = Codec("outbox_record")
 GROUP_DISPATCH: Final[Codec[GroupDispatch]] = Codec("group_dispatch")
-DISPATCH_PROGRESS: Final[Codec[DispatchProgress]] = Codec("dispatch_progress")
+DISPATCH_PROGRESS: Final[Codec[DispatchProgress]] = Codec("dispatch_progress", versions=2)
 WATERMARK_ROW: Final[Codec[WatermarkRow]] = Codec("watermark_row")
+SHARD_EPOCHS: Final[Codec[ShardEpochs]] = Codec("shard_epochs")
 PUSH_BATCH: Final[Codec[PushBatch]] = Codec("push_batch")

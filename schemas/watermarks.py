@@ -1,8 +1,11 @@
 """Packed watermarks of one shard: 64 lanes of (W, W_floor, W_recomputed), layout v2 (WM-20 to WM-23).
 
-One lane is 19 bytes: a presence byte (1 present, 0 absent with all zero) and three 48-bit big-endian log offsets. 64
-equal lanes are written as one 19-byte record, anything else as 1216 bytes; no other length is legal. Offsets, never
-composites, are compared (SEQ-12); an absent lane has covered nothing and is below offset 0.
+One lane is 19 bytes: a presence byte and three 48-bit big-endian log offsets, zero where absent. 64 equal lanes are
+written as one 19-byte record, anything else as 1216 bytes; no other length is legal. Offsets, never composites, are
+compared (SEQ-12); an absent lane has covered nothing and is below offset 0.
+
+Presence: 0 nothing, 1 all three, and for a lane that a takeover found behind its floor (WM-07, TAKE-01 T4) 2 the floor
+only, 3 W and floor, 6 floor and W_recomputed.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from schemas.errors import RecordError
 __all__ = [
     "ABSENT",
     "NOTHING",
+    "PRESENCE_BYTES",
     "W_LAYOUT",
     "LaneMark",
     "pack_uniform",
@@ -29,44 +33,58 @@ NOTHING: Final = -1  # "no offset is covered yet"
 
 
 class LaneMark(NamedTuple):
-    """Log offsets of one lane; -1 stands for absent. `w_floor` <= `w` always holds for a stored mark."""
+    """Log offsets of one lane; -1 stands for absent.
+
+    `w_floor` is what was covered once; with W or W_recomputed below it the lane is not served: it is replayed (W) or
+    refused (W_recomputed).
+    """
 
     w: int
     w_floor: int
     w_recomputed: int
 
+    @property
+    def is_served(self) -> bool:
+        """Whether a client may be told this W (WM-07)."""
+        return self.w >= self.w_floor <= self.w_recomputed
+
 
 ABSENT: Final = LaneMark(NOTHING, NOTHING, NOTHING)
 _ABSENT_BYTES: Final = bytes(W_UNIFORM_BYTES)
+_ALL: Final = 1
+# presence byte by (W, W_floor, W_recomputed) is there
+_PRESENCE: Final = {
+    (False, False, False): 0,
+    (True, True, True): _ALL,
+    (False, True, False): 2,
+    (True, True, False): 3,
+    (False, True, True): 6,
+}
+_FIELDS: Final = {presence: fields for fields, presence in _PRESENCE.items()}
+PRESENCE_BYTES: Final = frozenset(_FIELDS)
 
 
 def _pack_lane(mark: LaneMark) -> bytes:
     if mark == ABSENT:
         return _ABSENT_BYTES
-    if (
-        not 0 <= mark.w_floor <= mark.w <= MAX_LOG_OFFSET
-        or not 0 <= mark.w_recomputed <= MAX_LOG_OFFSET
-    ):
+    there = (mark.w != NOTHING, mark.w_floor != NOTHING, mark.w_recomputed != NOTHING)
+    if there not in _PRESENCE or not all(NOTHING <= offset <= MAX_LOG_OFFSET for offset in mark):
         raise RecordError(f"watermark out of range: {mark}")
-    return (
-        b"\x01"
-        + mark.w.to_bytes(6, "big")
-        + mark.w_floor.to_bytes(6, "big")
-        + mark.w_recomputed.to_bytes(6, "big")
+    return bytes((_PRESENCE[there],)) + b"".join(
+        max(offset, 0).to_bytes(6, "big") for offset in mark
     )
 
 
 def _unpack_lane(raw: bytes) -> LaneMark:
-    if raw[0] == 0:
-        if any(raw):
-            raise RecordError("watermark: absent lane with offsets")
-        return ABSENT
-    if raw[0] != 1:
+    there = _FIELDS.get(raw[0])
+    if there is None:
         raise RecordError(f"watermark: presence byte {raw[0]}")
-    w, floor, recomputed = (int.from_bytes(raw[at : at + 6], "big") for at in (1, 7, 13))
-    if floor > w:
-        raise RecordError("watermark: floor above W")
-    return LaneMark(w, floor, recomputed)
+    offsets = [int.from_bytes(raw[at : at + 6], "big") for at in (1, 7, 13)]
+    if raw[0] == _ALL:
+        return LaneMark(*offsets)
+    if any(offset for offset, is_there in zip(offsets, there, strict=True) if not is_there):
+        raise RecordError("watermark: absent field with an offset")
+    return LaneMark(*(o if here else NOTHING for o, here in zip(offsets, there, strict=True)))
 
 
 def pack_w(lanes: Sequence[LaneMark]) -> bytes:

@@ -12,40 +12,116 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol
 
 from lua import load
-from schemas.errors import StartRefused, StoreFault
+from schemas.constants import MAX_EPOCH
+from schemas.errors import ErrorCode, StartRefused, StoreFault
 from stores.redis_link import RedisLink
 
-__all__ = ["LeaseGrant", "LeaseHeld", "RedisShardLeases", "ShardLeases", "claim_layout"]
+__all__ = [
+    "Boundaries",
+    "LeaseGrant",
+    "LeaseHeld",
+    "LeaseLost",
+    "RedisShardLeases",
+    "ShardLeases",
+    "ShardRecord",
+    "claim_layout",
+]
 
 _LOG: Final = logging.getLogger(__name__)
 _ACQUIRE: Final = load("shard_acquire")
 _RENEW: Final = load("shard_renew")
+_RAISE: Final = load("shard_raise")
+_OWNERS: Final = load("shard_owners")
 _LAYOUT: Final = load("claim_layout")
 
 
+Boundaries = list[tuple[int, int]]
+"""(epoch, first log offset) of one shard, ascending."""
+
+
 class LeaseGrant(NamedTuple):
-    """The lease is ours under `term`, which is larger than every earlier term of the shard."""
+    """The lease is ours under `term`, which is larger than every earlier term of the shard.
+
+    `last_owner` is who completed taking it last, "" for nobody: where that is somebody else, the epoch has to be raised.
+    """
 
     term: int
+    last_owner: str = ""
 
 
 class LeaseHeld(NamedTuple):
-    """Another owner's lease lives for `ttl_ms` more."""
+    """Another owner's lease, or one of another process with our name, lives for `ttl_ms` more."""
 
     owner: str
     ttl_ms: int
+    instance: str = ""
+
+
+class LeaseLost(StoreFault):
+    """The lease is not ours any more; what it was needed for did not happen."""
+
+
+class ShardRecord(NamedTuple):
+    """What the registry knows of a shard: who holds it now ("" for nobody, for `ttl_ms` more), and who had it last."""
+
+    owner: str
+    instance: str
+    web: str
+    term: int
+    ttl_ms: int
+    last_owner: str
+    last_web: str
+    released: bool
 
 
 class ShardLeases(Protocol):
     """Leases of mailbox shards; raises StoreFault or StoreUnknownOutcome when the backend does not answer."""
 
-    async def acquire(self, shard: int, owner: str, ttl_ms: int) -> LeaseGrant | LeaseHeld:
-        """Grant when no lease lives or the live one is `owner`'s own, whose former self the new term fences."""
+    async def acquire(
+        self,
+        shard: int,
+        owner: str,
+        ttl_ms: int,
+        *,
+        instance: str = "",
+        web: str = "",
+        replace: bool = True,
+    ) -> LeaseGrant | LeaseHeld:
+        """Grant when no lease lives or the live one is of the same process (`instance`).
+
+        `replace`: also when it is of another process with the name `owner`, whose former self the new term fences.
+        """
 
     async def acquire_many(
-        self, shards: Sequence[int], owner: str, ttl_ms: int
+        self,
+        shards: Sequence[int],
+        owner: str,
+        ttl_ms: int,
+        *,
+        instance: str = "",
+        web: str = "",
+        replace: bool = True,
     ) -> list[LeaseGrant | LeaseHeld]:
         """The same for several shards, each alone, in one call an instance."""
+
+    async def raise_epoch(
+        self,
+        shard: int,
+        term: int,
+        owner: str,
+        first_offset: int | None,
+        known: Sequence[tuple[int, int]] = (),
+        *,
+        web: str = "",
+    ) -> Boundaries:
+        """Complete taking a shard under the lease `term`: a new epoch from `first_offset` on, and the owner.
+
+        None raises nothing. `known` are boundaries from elsewhere, restored where they are missing. Returns all boundaries.
+        Raises LeaseLost, and StoreFault when an epoch would go back or get a second offset.
+        """
+
+    async def owners(self, shards: Sequence[int]) -> list[ShardRecord]:
+        """Who holds each shard, and who had it last."""
 
     async def renew(self, held: Mapping[int, int], ttl_ms: int) -> list[int]:
         """Extend the leases (shard -> term); returns the shards whose lease is gone or has another term."""
@@ -53,7 +129,7 @@ class ShardLeases(Protocol):
     async def release(self, held: Mapping[int, int]) -> None:
         """End the leases that are still held under these terms."""
 
-    async def boundaries(self, shard: int) -> list[tuple[int, int]]:
+    async def boundaries(self, shard: int) -> Boundaries:
         """(epoch, first log offset) ascending; epoch 1 begins at offset 0 once the shard was granted (OPEN-11)."""
 
 
@@ -72,17 +148,37 @@ class RedisShardLeases:
             groups.setdefault(shard % len(self._links), []).append(shard)
         return groups
 
-    async def acquire(self, shard: int, owner: str, ttl_ms: int) -> LeaseGrant | LeaseHeld:
+    async def acquire(
+        self,
+        shard: int,
+        owner: str,
+        ttl_ms: int,
+        *,
+        instance: str = "",
+        web: str = "",
+        replace: bool = True,
+    ) -> LeaseGrant | LeaseHeld:
         """See ShardLeases."""
-        return (await self.acquire_many([shard], owner, ttl_ms))[0]
+        grants = await self.acquire_many(
+            [shard], owner, ttl_ms, instance=instance, web=web, replace=replace
+        )
+        return grants[0]
 
     async def acquire_many(
-        self, shards: Sequence[int], owner: str, ttl_ms: int
+        self,
+        shards: Sequence[int],
+        owner: str,
+        ttl_ms: int,
+        *,
+        instance: str = "",
+        web: str = "",
+        replace: bool = True,
     ) -> list[LeaseGrant | LeaseHeld]:
         """See ShardLeases."""
         grants: dict[int, LeaseGrant | LeaseHeld] = {}
-        for instance, group in self._by_instance(shards).items():
-            reply = await self._links[instance].run(_ACQUIRE, self._prefix, owner, ttl_ms, *group)
+        who = (self._prefix, owner, instance, web, int(replace), ttl_ms)
+        for at, group in self._by_instance(shards).items():
+            reply = await self._links[at].run(_ACQUIRE, *who, *group)
             grants.update((shard, _grant(item)) for shard, item in zip(group, reply, strict=True))
         return [grants[shard] for shard in shards]
 
@@ -99,7 +195,50 @@ class RedisShardLeases:
         """See ShardLeases."""
         await self.renew(held, 0)
 
-    async def boundaries(self, shard: int) -> list[tuple[int, int]]:
+    async def raise_epoch(
+        self,
+        shard: int,
+        term: int,
+        owner: str,
+        first_offset: int | None,
+        known: Sequence[tuple[int, int]] = (),
+        *,
+        web: str = "",
+    ) -> Boundaries:
+        """See ShardLeases."""
+        reply = await self._links[shard % len(self._links)].run(
+            _RAISE,
+            self._prefix,
+            shard,
+            term,
+            owner,
+            web,
+            "" if first_offset is None else first_offset,
+            MAX_EPOCH,
+            *(number for boundary in known for number in boundary),
+        )
+        if reply[0] == 0:
+            raise LeaseLost(f"shard {shard}: {reply[1].decode()}")
+        if reply[0] != 1:
+            _LOG.error("epoch refused: %s", reply[1].decode(errors="replace"))
+            raise StoreFault(reply[1].decode(errors="replace"), ErrorCode.INTERNAL)
+        return sorted(zip(reply[1::2], reply[2::2], strict=True))
+
+    async def owners(self, shards: Sequence[int]) -> list[ShardRecord]:
+        """See ShardLeases."""
+        found: dict[int, ShardRecord] = {}
+        for at, group in self._by_instance(shards).items():
+            reply = await self._links[at].run(_OWNERS, self._prefix, *group)
+            for shard, item in zip(group, reply, strict=True):
+                owner, instance, web, term, last_owner, last_web = (
+                    item[at].decode() for at in (0, 1, 2, 3, 5, 6)
+                )
+                found[shard] = ShardRecord(
+                    owner, instance, web, int(term), item[4], last_owner, last_web, item[7] == 1
+                )
+        return [found[shard] for shard in shards]
+
+    async def boundaries(self, shard: int) -> Boundaries:
         """See ShardLeases."""
         link = self._links[shard % len(self._links)]
         flat: list[bytes] = await link.command("HGETALL", f"{self._prefix}shardepochs:{shard}")
@@ -115,9 +254,9 @@ class RedisShardLeases:
 
 def _grant(item: Any) -> LeaseGrant | LeaseHeld:
     if item[0] == 1:
-        return LeaseGrant(item[1])
+        return LeaseGrant(item[1], item[2].decode())
     if item[0] == 0:
-        return LeaseHeld(item[1].decode(), item[2])
+        return LeaseHeld(item[1].decode(), item[2], item[3].decode())
     detail = item[1].decode(errors="replace")
     _LOG.error("lease refused: %s", detail)
     raise StoreFault(detail)

@@ -20,7 +20,7 @@ from schemas.constants import (
     W_WIDE_BYTES,
 )
 from schemas.errors import QimError
-from schemas.watermarks import W_LAYOUT, w_of
+from schemas.watermarks import PRESENCE_BYTES, W_LAYOUT, w_of
 from stores.mailbox import (
     OK,
     AppendOutcome,
@@ -221,7 +221,10 @@ class MemoryMailboxStore:
         stored = self.watermarks.get(append.shard)
         blob = None if stored is None else stored.blob
         if stored is not None:
-            if len(stored.blob) not in (W_UNIFORM_BYTES, W_WIDE_BYTES) or stored.blob[0] > 1:
+            if (
+                len(stored.blob) not in (W_UNIFORM_BYTES, W_WIDE_BYTES)
+                or stored.blob[0] not in PRESENCE_BYTES
+            ):
                 raise _Refused("corrupt", "wm")
             if stored.epoch > append.w_epoch:
                 raise _Refused("fenced", f"W epoch {stored.epoch}", blob)

@@ -8,13 +8,13 @@ there, so the lane's W passes it at once, whatever other lanes wait for (M-1). P
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from schemas.constants import LANE_COUNT, W_UNIFORM_BYTES
 from schemas.errors import Bug
 from schemas.watermarks import ABSENT, NOTHING, LaneMark, pack_uniform, pack_w, unpack_w, w_of
 
-__all__ = ["LaneLedger", "higher_marks", "pack_marks"]
+__all__ = ["LaneLedger", "higher_marks", "pack_behind", "pack_marks"]
 
 
 def pack_marks(marks: Sequence[int]) -> bytes:
@@ -22,6 +22,19 @@ def pack_marks(marks: Sequence[int]) -> bytes:
     if marks[0] != NOTHING and marks.count(marks[0]) == LANE_COUNT:
         return pack_uniform(marks[0])
     return pack_w([ABSENT if w == NOTHING else LaneMark(w, w, w) for w in marks])
+
+
+def pack_behind(
+    marks: Sequence[int], floors: Sequence[int], refused: Mapping[int, LaneMark]
+) -> bytes:
+    """The same while lanes are behind their floor: those say so, and refused ones keep the mark they have (WM-07)."""
+    return pack_w(
+        [
+            refused.get(lane)
+            or (ABSENT if w == floor == NOTHING else LaneMark(w, max(w, floor), w))
+            for lane, (w, floor) in enumerate(zip(marks, floors, strict=True))
+        ]
+    )
 
 
 def higher_marks(stored: bytes | None, marks: Sequence[int]) -> list[int]:

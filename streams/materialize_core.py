@@ -14,11 +14,15 @@ the shard builds a new pipeline from W (TAKE-02). Pure: no clock, no random sour
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from schemas.constants import MAILBOX_WRITE_BATCH_MAX_ENTRIES
+from schemas.constants import (
+    MAILBOX_SUBTASK_TIMEOUT_MS,
+    MAILBOX_WRITE_BATCH_MAX_ENTRIES,
+    MAX_LOG_OFFSET,
+)
 from schemas.digests import payload_digest
 from schemas.errors import RecordError
 from schemas.manifest import encode_manifest, single_chunk_manifest
@@ -37,6 +41,8 @@ __all__ = [
     "ShardPipeline",
     "decode_page",
 ]
+
+_SLOW_TURN_EVERY = 8  # chunks of other lanes before an overdue one: degraded, never held for ever
 
 HEAVY_RECIPIENTS = 128
 """More recipients make a record heavy. Larger: one record fills a page. Smaller: chunks of a handful of entries."""
@@ -99,18 +105,31 @@ class LaneWork:
     offset: int
     dispatch: GroupDispatch
     users: list[int]
+    queued_ms: int
 
 
 class ShardPipeline:
-    """Lanes, queues and progress of one shard between two restarts. `starts` are the lanes' W at the restart."""
+    """Lanes, queues and progress of one shard between two restarts. `starts` are the lanes' W at the restart.
 
-    def __init__(self, context: ShardContext, starts: Sequence[int]) -> None:
-        self.ledger = LaneLedger(starts)
+    Lanes in `refused` get nothing (TAKE-01 T4): their parts of a record stay unfinished, everything else goes on. `now_ms`
+    is set by the caller before each call; only when a chunk has its turn depends on it, never what is written.
+    """
+
+    def __init__(
+        self, context: ShardContext, starts: Sequence[int], refused: Collection[int] = ()
+    ) -> None:
+        self._refused = frozenset(refused)
+        self.ledger = LaneLedger(
+            [MAX_LOG_OFFSET if lane in self._refused else w for lane, w in enumerate(starts)]
+        )
+        self.now_ms = 0
         self._expander = Expander(context)
         self._waiting: dict[int, deque[LaneWork]] = {}  # lane -> chunks in order
         self._turn: deque[int] = (
             deque()
         )  # lanes with chunks, the next one first (fair scheduling, LANE-10)
+        self._slow: deque[int] = deque()  # lanes whose oldest chunk is overdue (LANE-07)
+        self._since_slow = 0
         self._open: dict[bytes, DispatchProgress] = {}  # rows of dispatches with unfinished chunks
         self.backlog_entries = 0
 
@@ -143,7 +162,7 @@ class ShardPipeline:
                 raise RecordError(f"offset {offset}: progress knows a later canonical offset")
             if row is None or row["canonical_log_offset"] == offset:
                 by_lane = (lanes or {}).get(offset) or split_lanes(dispatch, dispatch["recipients"])
-                manifest, expected, waiting = self._place(offset, dispatch, by_lane)
+                manifest, expected, waiting, unfinished = self._place(offset, dispatch, by_lane)
                 row = {
                     "payload_digest": digest,
                     "canonical_log_offset": offset,
@@ -153,8 +172,9 @@ class ShardPipeline:
                     "manifest": manifest,
                     "expected": expected,
                     "done": expected - waiting,
+                    "unfinished_lanes": unfinished,
                 }
-                if waiting:
+                if unfinished and not self._refused.issuperset(unfinished):
                     self._open[dispatch_id] = row
             else:
                 row["max_observed_offset"] = max(offset, row["max_observed_offset"])
@@ -166,14 +186,16 @@ class ShardPipeline:
         """Plan at most 2,000 waiting entries, one chunk of each lane in turn; None when nothing waits (M-1)."""
         touched: dict[bytes, DispatchProgress] = {}
         budget = MAILBOX_WRITE_BATCH_MAX_ENTRIES
-        while self._turn:
-            lane = self._turn[0]
+        self._sort_out_overdue()
+        while (turn := self._next_turn()) is not None:
+            lane = turn[0]
             work = self._waiting[lane][0]
             size = _entry_count(work.dispatch, work.users)
             if touched and size > budget:
                 break
             budget -= size
-            self._turn.popleft()
+            turn.popleft()
+            self._since_slow = 0 if turn is self._slow else self._since_slow + 1
             self._waiting[lane].popleft()
             if self._waiting[lane]:
                 self._turn.append(lane)
@@ -181,33 +203,56 @@ class ShardPipeline:
                 del self._waiting[lane]
             self.backlog_entries -= size
             self._expander.add(work.offset, work.dispatch, work.users)
-            self.ledger.finish(lane, work.offset)
-            self._count_done(work.dispatch["dispatch_id"], touched)
+            ended = self.ledger.finish(lane, work.offset)
+            self._count_done(work.dispatch["dispatch_id"], touched, lane if ended else None)
         return self._plan(touched) if touched else None
+
+    @property
+    def slow_lanes(self) -> int:
+        """Lanes whose oldest chunk has waited for more than mailbox_subtask_timeout (LANE-07)."""
+        return len(self._slow)
+
+    def _sort_out_overdue(self) -> None:
+        for _ in range(len(self._turn)):
+            lane = self._turn.popleft()
+            overdue = self.now_ms - self._waiting[lane][0].queued_ms >= MAILBOX_SUBTASK_TIMEOUT_MS
+            (self._slow if overdue else self._turn).append(lane)
+
+    def _next_turn(self) -> deque[int] | None:
+        """The queue whose first lane is next: the slow one only when no other waits, or once in a while (LANE-07)."""
+        if self._slow and (not self._turn or self._since_slow >= _SLOW_TURN_EVERY):
+            return self._slow
+        return self._turn or None
 
     def _place(
         self, offset: int, dispatch: GroupDispatch, by_lane: Mapping[int, list[int]]
-    ) -> tuple[bytes, int, int]:
+    ) -> tuple[bytes, int, int, list[int]]:
         """Put each lane's part into the page or behind its lane.
 
-        Returns the manifest, how many chunks it names, and how many of them wait.
+        Returns the manifest, how many chunks it names, how many of them are not written yet, and in which lanes.
         """
         heavy = len(dispatch["recipients"]) > HEAVY_RECIPIENTS
         now: list[int] = []
         waiting = 0
+        unfinished: list[int] = []
         for lane, users in by_lane.items():
             if self.ledger.covered(lane, offset):
+                if lane in self._refused:
+                    waiting += len(_chunks(dispatch, users)) if heavy else 1
+                    unfinished.append(lane)
                 continue
             if heavy or lane in self._waiting:
                 waiting += self._queue(lane, offset, dispatch, _chunks(dispatch, users))
+                unfinished.append(lane)
             else:
                 now += users
         if now:
             self._expander.add(offset, dispatch, now)
+        unfinished.sort()
         if not heavy:
-            return single_chunk_manifest(sorted(by_lane)), len(by_lane), waiting
+            return single_chunk_manifest(sorted(by_lane)), len(by_lane), waiting, unfinished
         named = {lane: range(len(_chunks(dispatch, users))) for lane, users in by_lane.items()}
-        return encode_manifest(named), sum(map(len, named.values())), waiting
+        return encode_manifest(named), sum(map(len, named.values())), waiting, unfinished
 
     def _queue(
         self, lane: int, offset: int, dispatch: GroupDispatch, chunks: list[list[int]]
@@ -217,16 +262,20 @@ class ShardPipeline:
             self._waiting[lane] = deque()
             self._turn.append(lane)
         for chunk in chunks:
-            self._waiting[lane].append(LaneWork(offset, dispatch, chunk))
+            self._waiting[lane].append(LaneWork(offset, dispatch, chunk, self.now_ms))
             self.backlog_entries += _entry_count(dispatch, chunk)
         return len(chunks)
 
-    def _count_done(self, dispatch_id: bytes, touched: dict[bytes, DispatchProgress]) -> None:
+    def _count_done(
+        self, dispatch_id: bytes, touched: dict[bytes, DispatchProgress], ended_lane: int | None
+    ) -> None:
         row = self._open[dispatch_id]
         row["done"] += 1
         touched[dispatch_id] = row
-        if row["done"] == row["expected"]:
-            del self._open[dispatch_id]
+        if ended_lane is not None:
+            row["unfinished_lanes"].remove(ended_lane)
+            if self._refused.issuperset(row["unfinished_lanes"]):
+                del self._open[dispatch_id]
 
     def _plan(self, touched: Mapping[bytes, DispatchProgress]) -> PagePlan:
         rows = [(key, pack_progress(**row)) for key, row in touched.items()]

@@ -1,7 +1,9 @@
 """MailboxMaterializer: hands dispatch pages to one task a shard, and gives those tasks the real services.
 
-Start, in this order (TAKE-01): take the lease (fences whoever wrote before), read the epoch boundaries, read W of the
-store and of the table, start at min(W) + 1 whatever the consumer group committed (TAKE-02, TAKE-07).
+Start, in this order (TAKE-01): take the lease (fences whoever wrote before); where the owner changed, read the end of the
+log and raise the epoch there; compute W anew from progress, compare it with W of table and store (streams/takeover.py), and
+start at min(W) + 1 whatever the consumer group committed (TAKE-02, TAKE-07). A crash in between leaves nothing that the
+next taker would not repeat.
 """
 
 from __future__ import annotations
@@ -9,24 +11,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from schemas.constants import LANE_COUNT
+from schemas.constants import W_UNIFORM_BYTES
+from schemas.errors import RecordError, ServerFault
 from schemas.metrics import counter
-from schemas.records import DispatchProgress, WatermarkRow
-from schemas.watermarks import NOTHING, unpack_w
-from stores.leases import ShardLeases
+from schemas.records import DispatchProgress, ShardEpochs, WatermarkRow
+from schemas.watermarks import ABSENT, LaneMark, unpack_w
+from stores.leases import Boundaries, LeaseGrant
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
 from streams.app import QimApp
 from streams.appender import MailboxAppender
 from streams.expand import PlannedPush, ShardContext
-from streams.lanes import pack_marks
+from streams.lanes import pack_behind
 from streams.leases import LeaseKeeper
 from streams.pages import Page
+from streams.position import Position
 from streams.push import PushWriter
-from streams.shard import PagedEvent, Position, ShardState, ShardTask
-from tables.progress import ProgressTable
+from streams.shard import PagedEvent, ShardState, ShardTask
+from streams.takeover import Takeover, first_to_verify, plan_takeover, recompute_w
+from tables.progress import OffsetIndex, ProgressTable
 from tables.watermarks import WatermarksTable
 
 __all__ = ["Materializer"]
@@ -44,7 +51,6 @@ class Materializer:
         *,
         store: MailboxStore,
         appender: MailboxAppender,
-        leases: ShardLeases,
         keeper: LeaseKeeper,
         progress: ProgressTable,
         watermarks: WatermarksTable,
@@ -56,7 +62,7 @@ class Materializer:
         self._app = app
         self._store = store
         self._appender = appender
-        self._leases = leases
+        keeper.on_lost = self.lease_lost
         self._keeper = keeper
         self._progress = progress
         self._watermarks = watermarks
@@ -71,10 +77,22 @@ class Materializer:
         """The app's start hook: (re)create the tasks of the assigned shards and say where they start."""
         await self.drain()
         mine = sorted(tp for tp in partitions if tp.topic == self._topic)
-        positions = await asyncio.gather(*(self.position(tp.partition) for tp in mine))
+        positions = await asyncio.gather(
+            *(self.position(tp.partition) for tp in mine), return_exceptions=True
+        )
+        starts = {}
         for tp, position in zip(mine, positions, strict=True):
-            self.shards[tp.partition] = ShardTask(tp, self, position)
-        return {tp: position.next_offset for tp, position in zip(mine, positions, strict=True)}
+            if isinstance(position, BaseException):
+                if not isinstance(position, ServerFault | RecordError | KafkaError | OSError):
+                    raise position
+                # This shard alone: its task finds the same again, and tries or gives up by its own rules.
+                _log.error("shard %d does not start: %r", tp.partition, position)
+                nowhere = Position.unknown(tp.partition, self._shard_count, self._push_partitions)
+                self.shards[tp.partition] = ShardTask(tp, self, nowhere, ShardState.RECOVERING)
+            else:
+                self.shards[tp.partition] = ShardTask(tp, self, position)
+                starts[tp] = position.next_offset
+        return starts
 
     async def drain(self) -> None:
         """Let every shard finish its page in hand; queued pages are read again by the next owner."""
@@ -90,42 +108,95 @@ class Materializer:
     def not_ready(self) -> str | None:
         """Why this part keeps the worker from being ready (TAKE-08)."""
         failed = [shard.shard for shard in self.shards.values() if shard.state is ShardState.FAILED]
-        return f"failed shards: {failed}" if failed else None
+        if failed:
+            return f"failed shards: {failed}"
+        waiting = self._keeper.waiting
+        return f"shards that others hold: {dict(sorted(waiting.items()))}" if waiting else None
+
+    def lease_lost(self, shard: int) -> None:
+        """The keeper found the lease gone: the shard takes it again, or learns who has it."""
+        task = self.shards.get(shard)
+        if task is not None:
+            task.start_again("its lease is gone")
 
     # --- ShardServices ---------------------------------------------------------------------------------------
     async def position(self, shard: int) -> Position:
-        """Fence first, then read where the shard stands."""
-        term = await self._keeper.take(shard)
-        boundaries = await self._leases.boundaries(shard)
+        """Fence first, then read where the shard stands, and tell the gateways where that is not where it was."""
+        grant = await self._keeper.take(shard)
+        tp = TP(self._topic, shard)
+        boundaries = await self._complete_taking(tp, grant)
         stored = await self._store.watermark(shard)
         row = self._watermarks.get(shard)
-        store_w = None if stored is None else stored.blob
-        table_marks = _marks(None if row is None else row["w"])
-        starts = tuple(map(min, table_marks, _marks(store_w)))
-        position = Position(
-            lease_term=term,
-            context=ShardContext(shard, self._shard_count, self._push_partitions, boundaries),
-            base_epoch=boundaries[0][0],
-            store_w=store_w,
-            starts=starts,
-            page_number=0 if row is None else row["page_number"],
+        log_first = (await self._app.qim_consumer.inline.first_offsets([tp]))[tp]
+        table = None if row is None else unpack_w(row["w"])
+        first = first_to_verify(table or [ABSENT], log_first)
+        plan = plan_takeover(
+            table,
+            None if stored is None else unpack_w(stored.blob),
+            recompute_w(
+                first, self._progress.blocks(shard, first), partial(self._progress.known, shard)
+            ),
+            log_first,
         )
-        if starts != table_marks:
-            # The mailbox has less than the table says: gateways must not go by the table until the replay is there.
-            _log.error("shard %d: mailbox is behind the table: replaying", shard)
-            await self._lower_watermark(shard, position)
-        _log.info("shard %d starts at %d with term %d", shard, position.next_offset, term)
+        position = Position(
+            lease_term=grant.term,
+            context=ShardContext(shard, self._shard_count, self._push_partitions, boundaries),
+            base_epoch=_base_epoch(boundaries),
+            store_w=None if stored is None else stored.blob,
+            starts=plan.starts,
+            page_number=0 if row is None else row["page_number"],
+            floors=plan.floors if plan.behind else None,
+            refused=plan.refused,
+            dispatches=OffsetIndex(plan.next_offset, self._progress.block(shard, plan.next_offset)),
+        )
+        await self._tell_gateways(shard, position, table, row)
+        _report(shard, plan)
+        _log.info("shard %d starts at %d with term %d", shard, position.next_offset, grant.term)
         return position
 
-    async def _lower_watermark(self, shard: int, position: Position) -> None:
-        row: WatermarkRow = {
-            "lease_term": position.lease_term,
-            "epoch": position.context.boundaries[-1][0],
-            "base_epoch": position.base_epoch,
-            "page_number": position.page_number,
-            "w": pack_marks(position.starts),
+    async def _complete_taking(self, tp: TP, grant: LeaseGrant) -> Boundaries:
+        """Raise the epoch where the owner changed (T2, TAKE-04): nobody else writes any more, so B is read now."""
+        shard = tp.partition
+        recorded = self._progress.epochs(shard)
+        known = [] if recorded is None else recorded["boundaries"]
+        last_owner = grant.last_owner or ("" if recorded is None else recorded["owner"])
+        first_offset = None
+        if last_owner not in {"", self._keeper.owner}:
+            first_offset = (await self._app.qim_consumer.inline.end_offsets([tp]))[tp]
+            _log.warning(
+                "shard %d comes from %s: a new epoch at %d", shard, last_owner, first_offset
+            )
+        boundaries = await self._keeper.complete(
+            shard, grant.term, first_offset, [(b["epoch"], b["first_offset"]) for b in known]
+        )
+        row: ShardEpochs = {
+            "lease_term": grant.term,
+            "owner": self._keeper.owner,
+            "boundaries": [{"epoch": e, "first_offset": first} for e, first in boundaries],
         }
-        await self.write_watermark(shard, row)
+        if recorded is None or (recorded["owner"], known) != (row["owner"], row["boundaries"]):
+            await self._progress.write_epochs(shard, row)
+        return boundaries
+
+    async def _tell_gateways(
+        self, shard: int, at: Position, table: Sequence[LaneMark] | None, row: WatermarkRow | None
+    ) -> None:
+        """A watermark row, where what they go by is not what the shard starts from: lanes to be closed, a new epoch."""
+        epoch = at.context.boundaries[-1][0]
+        floors = at.floors or at.starts
+        w = pack_behind(at.starts, floors, at.refused)
+        if unpack_w(w) == (table or unpack_w(b"\0" * W_UNIFORM_BYTES)) and (
+            row is None or row["epoch"] == epoch
+        ):
+            return
+        lowered: WatermarkRow = {
+            "lease_term": at.lease_term,
+            "epoch": epoch,
+            "base_epoch": at.base_epoch,
+            "page_number": at.page_number,
+            "w": w,
+        }
+        await self.write_watermark(shard, lowered)
 
     async def append(self, append: ShardAppend) -> AppendOutcome:
         """Entries and store W, together with the other shards' pages."""
@@ -167,6 +238,16 @@ class Materializer:
         await self._app.qim_consumer.reposition({tp: offset})
 
 
-def _marks(blob: bytes | None) -> tuple[int, ...]:
-    """W of all lanes; nothing is covered where nothing is stored."""
-    return (NOTHING,) * LANE_COUNT if blob is None else tuple(lane.w for lane in unpack_w(blob))
+def _base_epoch(boundaries: Boundaries) -> int:
+    """The epoch with which the living incarnation of the topic began."""
+    return max(epoch for epoch, first in boundaries if first == 0)
+
+
+def _report(shard: int, plan: Takeover) -> None:
+    for lane, mark in plan.refused.items():
+        counter("qim_watermark_below_floor_total").add()
+        _log.critical("shard %d refuses lane %d, which needs a rebuild: %s", shard, lane, mark)
+    lanes = zip(plan.starts, plan.floors, strict=True)
+    behind = sum(start < floor for start, floor in lanes)
+    if behind:
+        _log.error("shard %d: %d lanes are closed until they are replayed", shard, behind)

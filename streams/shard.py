@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from aiokafka.errors import KafkaError
 from faust.types import TP
@@ -25,19 +25,15 @@ from schemas.errors import ErrorCode, QimError, ServerFault, StoreFault
 from schemas.kill_points import KillPoint, reached
 from schemas.records import DispatchProgress, WatermarkRow
 from stores.mailbox import AppendOutcome, EntryWrite, ShardAppend
-from streams.expand import PlannedPush, ShardContext
+from streams.expand import PlannedPush
 from streams.heavy import split_heavy
-from streams.lanes import higher_marks, pack_marks
-from streams.materialize_core import (
-    PagePlan,
-    ShardPipeline,
-    decode_page,
-)
+from streams.materialize_core import PagePlan, ShardPipeline, decode_page
 from streams.outcomes import check_outcome, count_violation
 from streams.pages import PAGE_RECORDS, Page
+from streams.position import Position
 from streams.segments import ShardSegments
 
-__all__ = ["PagedEvent", "Position", "ShardServices", "ShardState", "ShardTask"]
+__all__ = ["PagedEvent", "ShardServices", "ShardState", "ShardTask"]
 
 _log = logging.getLogger(__name__)
 _HIGH_PAGES = SHARD_QUEUE_MAX_PAGES
@@ -61,26 +57,6 @@ class ShardState(Enum):
     RECOVERING = "recovering"
     FAILED = "failed"
     STOPPED = "stopped"
-
-
-class Position(NamedTuple):
-    """What a shard continues from, read anew at every start (design §6).
-
-    `starts` is the W to continue from, by lane: the smaller one of table and mailbox. `store_w` is the packed blob in
-    the mailbox, None when it has none.
-    """
-
-    lease_term: int
-    context: ShardContext
-    base_epoch: int
-    store_w: bytes | None
-    starts: tuple[int, ...]
-    page_number: int
-
-    @property
-    def next_offset(self) -> int:
-        """The first record to process: min over lanes + 1, whatever a group committed (TAKE-01 T5)."""
-        return min(self.starts) + 1
 
 
 class PagedEvent(Protocol):
@@ -131,16 +107,26 @@ class ShardServices(Protocol):
 
 
 class ShardTask:
-    """Runs one shard. `put` takes pages in log order; everything else happens in its own task."""
+    """Runs one shard. `put` takes pages in log order; everything else happens in its own task.
 
-    def __init__(self, tp: TP, services: ShardServices, position: Position) -> None:
+    With the state RECOVERING it first reads where it stands, whatever `position` says.
+    """
+
+    def __init__(
+        self,
+        tp: TP,
+        services: ShardServices,
+        position: Position,
+        state: ShardState = ShardState.RUNNING,
+    ) -> None:
         self.tp = tp
         self.shard = tp.partition
-        self.state = ShardState.RUNNING
+        self.state = state
         self.failure: str | None = None
         self.position = position
         self.restarts = 0
-        self.pipeline = ShardPipeline(position.context, position.starts)
+        self.pipeline = ShardPipeline(position.context, position.starts, position.refused)
+        self._flowing: asyncio.Timeout | None = None
         self._services = services
         self._segments = ShardSegments(self.shard)
         self._queue: deque[PagedEvent] = deque()
@@ -169,12 +155,19 @@ class ShardTask:
         """Finish the page in hand and take no other."""
         self._stopping = True
         self._arrived.set()
-        done, _ = await asyncio.wait({self._task}, timeout=limit_s)
+        in_hand = self.state is ShardState.RUNNING  # a start holds nothing that could be finished
+        done, _ = await asyncio.wait({self._task}, timeout=limit_s if in_hand else 0)
         if not done:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if self.state is not ShardState.FAILED:
             self.state = ShardState.STOPPED
+
+    def start_again(self, reason: str) -> None:
+        """Give up what is in hand, even a call that does not return, and start at W + 1 (LANE-08)."""
+        if self.state is ShardState.RUNNING and self._flowing is not None:
+            _log.error("shard %d has to start again: %s", self.shard, reason)
+            self._flowing.reschedule(asyncio.get_running_loop().time())
 
     async def _run(self) -> None:
         backoff_s = _RETRY_FIRST_S
@@ -183,7 +176,8 @@ class ShardTask:
             try:
                 if self.state is ShardState.RECOVERING:
                     await self._recover()
-                await self._flow()
+                async with asyncio.timeout(None) as self._flowing:
+                    await self._flow()
             except (ServerFault, KafkaError, OSError, TimeoutError) as error:
                 if isinstance(error, StoreFault) and error.code in _DAMAGE:
                     self._fail(error)
@@ -201,6 +195,7 @@ class ShardTask:
     def _leave(self, error: BaseException) -> None:
         _log.error("shard %d starts again at W + 1 after: %r", self.shard, error)
         self.state = ShardState.RECOVERING
+        self._flowing = None
         self.restarts += 1
         self._queue.clear()
         self._services.hold(self.tp)
@@ -220,7 +215,7 @@ class ShardTask:
 
     async def _recover(self) -> None:
         self.position = at = await self._services.position(self.shard)
-        self.pipeline = ShardPipeline(at.context, at.starts)
+        self.pipeline = ShardPipeline(at.context, at.starts, at.refused)
         self._queue.clear()
         self._held = False
         self.state = ShardState.RUNNING  # pages read from the new position may arrive at once
@@ -235,6 +230,7 @@ class ShardTask:
         while not self._stopping:
             if self._queue and pipeline.backlog_entries < _BACKLOG_MAX_ENTRIES:
                 await self._page(self._take_events())
+            pipeline.now_ms = int(asyncio.get_running_loop().time() * 1000)
             chunk = pipeline.next_chunk()
             if chunk is not None:
                 await self._write(chunk)
@@ -284,7 +280,11 @@ class ShardTask:
         decoded = decode_page(self.shard, (r for event in events for r in event.value.records))
         ids = [dispatch["dispatch_id"] for _, _, dispatch in decoded]
         known = await self._services.known_progress(self.shard, ids)
-        await self._write(self.pipeline.take_page(decoded, known, await split_heavy(decoded)))
+        self.pipeline.now_ms = int(asyncio.get_running_loop().time() * 1000)
+        plan = self.pipeline.take_page(decoded, known, await split_heavy(decoded))
+        seen = [(offset, dispatch["dispatch_id"]) for offset, _, dispatch in decoded]
+        plan.progress_rows.extend(self.position.dispatches.add(seen))
+        await self._write(plan)
         for event in events:
             event.ack()
         self._segments.durable(begin_us)
@@ -306,7 +306,7 @@ class ShardTask:
     async def _write(self, plan: PagePlan) -> None:
         """Entries and store W, then progress, then the watermark row: each durable before the next (ADAPT-05)."""
         at = self.position
-        store_w = pack_marks(higher_marks(at.store_w, plan.marks))
+        store_w, table_w = at.pack(plan.marks)
         await self._append(store_w, plan.entries)
         reached(KillPoint.AFTER_ENTRIES)
         await self._services.write_progress(self.shard, plan.progress_rows)
@@ -318,8 +318,8 @@ class ShardTask:
             "epoch": at.context.boundaries[-1][0],
             "base_epoch": at.base_epoch,
             "page_number": at.page_number + 1,
-            "w": pack_marks(plan.marks),
+            "w": table_w,
         }
         await self._services.write_watermark(self.shard, row)
         reached(KillPoint.AFTER_W)
-        self.position = at._replace(store_w=store_w, page_number=at.page_number + 1)
+        self.position = at.after(plan.marks, store_w)

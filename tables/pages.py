@@ -148,12 +148,12 @@ class PageWriter:
         return cast("list[bytes | None]", found)
 
     def scan(
-        self, table: Any, partition: int, prefix: bytes = b""
+        self, table: Any, partition: int, prefix: bytes = b"", start: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows whose key starts with `prefix`, in key order."""
+        """Rows whose key starts with `prefix` and is not below `start`, in key order."""
         store = table.data
         rows = store._db_for_partition(partition).iter()
-        rows.seek(prefix)
+        rows.seek(max(prefix, start))
         while rows.valid():
             key = rows.key()
             if not key.startswith(prefix):

@@ -36,6 +36,7 @@ from schemas.topics import PROGRESS_TABLE, WATERMARKS_TABLE
 from schemas.watermarks import NOTHING, unpack_w
 from stores.claims import begin_rebuild, end_rebuild, unfinished_rebuild
 from streams.lanes import pack_marks
+from tables.progress import is_dispatch_row
 from tables.watermarks import WATERMARK_KEY
 
 __all__ = ["Before", "RebuildOptions", "Rebuilder", "settled_rows"]
@@ -95,6 +96,8 @@ def settled_rows(rows: Rows, first: int, limit: int) -> Rows:
     """Progress rows that a replay of [first, limit] must give again: seen there and nowhere else."""
     found = {}
     for key, raw in rows.items():
+        if not is_dispatch_row(key):
+            continue
         row = DISPATCH_PROGRESS.decode(raw)
         if first <= row["canonical_log_offset"] and row["max_observed_offset"] <= limit:
             found[key] = raw
@@ -228,7 +231,7 @@ class Rebuilder:
         row: WatermarkRow = {
             "lease_term": held.terms[shard],
             "epoch": context.boundaries[-1][0],
-            "base_epoch": context.boundaries[0][0],
+            "base_epoch": max(epoch for epoch, first in context.boundaries if first == 0),
             "page_number": 0 if former is None else former["page_number"] + 1,
             "w": pack_marks(marks),
         }

@@ -17,6 +17,7 @@ from stores.mailbox import MailboxStore, ShardAppend
 from streams.expand import ShardContext
 from streams.lanes import pack_marks
 from streams.materialize_core import PagePlan, ShardPipeline, decode_page
+from tables.progress import OffsetIndex
 
 __all__ = ["PAGE_RECORDS", "MailboxSink", "NoSink", "ReplayedShard", "Sink", "replay_shard"]
 
@@ -91,6 +92,7 @@ async def replay_shard(
     DigestConflict, as the worker would stop; nothing behind that is replayed.
     """
     pipeline = ShardPipeline(context, [first - 1] * LANE_COUNT)
+    index = OffsetIndex(first)
     done = ReplayedShard(marks=[first - 1] * LANE_COUNT)
     async for records in pages:
         decoded = decode_page(context.shard, records)
@@ -99,7 +101,10 @@ async def replay_shard(
             raw = done.rows.get(dispatch["dispatch_id"]) or known.get(dispatch["dispatch_id"])
             if raw is not None:
                 rows[dispatch["dispatch_id"]] = DISPATCH_PROGRESS.decode(raw)
-        plan: PagePlan | None = pipeline.take_page(decoded, rows)
+        page = pipeline.take_page(decoded, rows)
+        seen = [(offset, dispatch["dispatch_id"]) for offset, _, dispatch in decoded]
+        page.progress_rows.extend(index.add(seen))
+        plan: PagePlan | None = page
         while plan is not None:
             await sink.write(plan)
             done.rows.update(plan.progress_rows)

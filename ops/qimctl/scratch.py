@@ -22,6 +22,7 @@ from schemas.topics import PROGRESS_TABLE
 from stores.leases import RedisShardLeases
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
+from tables.progress import is_dispatch_row
 
 __all__ = ["scratch_id", "verify_live"]
 
@@ -91,5 +92,5 @@ def _seen_again(rows: Rows, limit: int) -> set[bytes]:
     return {
         key
         for key, raw in rows.items()
-        if DISPATCH_PROGRESS.decode(raw)["max_observed_offset"] > limit
+        if is_dispatch_row(key) and DISPATCH_PROGRESS.decode(raw)["max_observed_offset"] > limit
     }

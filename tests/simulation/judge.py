@@ -21,6 +21,7 @@ from schemas.identifiers import lane_of
 from schemas.records import GROUP_DISPATCH, WatermarkRow
 from schemas.watermarks import unpack_w
 from stores.mailbox import ShardAppend
+from stores.memory_mailbox import UserMailbox
 from streams.expand import Expander, ShardContext
 from tests.support.dispatch_fakes import SHARDS
 
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
 __all__ = ["Judge", "Violation", "dispatch_id_in", "entries_of", "marks_in"]
 
 
+Boundaries = tuple[tuple[int, int], ...]
+
+
 class Violation(AssertionError):
     """An invariant that did not hold."""
 
 
 @lru_cache(maxsize=200_000)
-def entries_of(shard: int, offset: int, value: bytes) -> tuple[tuple[int, int, bytes], ...]:
+def entries_of(
+    shard: int, offset: int, value: bytes, boundaries: Boundaries = ((1, 0),)
+) -> tuple[tuple[int, int, bytes], ...]:
     """(lane, user, member) of a dispatch at an offset."""
     dispatch = GROUP_DISPATCH.decode(value)
-    expander = Expander(ShardContext(shard, SHARDS, 4, [(1, 0)]))
+    expander = Expander(ShardContext(shard, SHARDS, 4, boundaries))
     expander.add(offset, dispatch, dispatch["recipients"])
     entries, _ = expander.take()
     return tuple((lane_of(e.tenant, e.user), e.user, e.member) for e in entries)
@@ -59,8 +65,9 @@ def marks_in(blob: bytes) -> tuple[int, ...]:
 class _Expected:
     """What a replay of one dispatch log writes: the first record of each dispatch_id counts."""
 
-    def __init__(self, shard: int) -> None:
+    def __init__(self, shard: int, boundaries: Boundaries) -> None:
         self.shard = shard
+        self.boundaries = boundaries
         self.seen: set[bytes] = set()
         self.by_lane: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
         self.by_user: dict[int, list[bytes]] = defaultdict(list)
@@ -73,7 +80,7 @@ class _Expected:
             dispatch_id = dispatch_id_in(value)
             if dispatch_id not in self.seen:
                 self.seen.add(dispatch_id)
-                for lane, user, member in entries_of(self.shard, self.read, value):
+                for lane, user, member in entries_of(self.shard, self.read, value, self.boundaries):
                     self.by_lane[lane].append((self.read, user, member))
                     self.by_user[user].append(member)
             self.read += 1
@@ -99,21 +106,37 @@ class Judge:
             raise Violation(self.found[0])
 
     def expected(self, shard: int) -> _Expected:
-        """Up to the end of the log as it is now."""
+        """Up to the end of the log as it is now; a takeover changes the epoch of what comes behind it (CON-39)."""
         found = self._expected.get(shard)
-        if found is None:
-            found = self._expected[shard] = _Expected(shard)
+        boundaries = self._boundaries(shard)
+        if found is None or found.boundaries != boundaries:
+            found = self._expected[shard] = _Expected(shard, boundaries)
         return found.follow(self.world.dispatch[shard])
 
-    def holds(self, user: int, member: bytes) -> bool:
+    def _boundaries(self, shard: int) -> Boundaries:
+        """As the registry has them, or the log where the registry lost its end."""
+        known = dict(self.world.epochs_in_log(shard)) or {1: 0}
+        registered = self.world.leases._epochs.get(shard, {})
+        return tuple(
+            sorted(
+                {**registered, **known}.items() if max(known) > 1 else (registered or known).items()
+            )
+        )
+
+    def mailbox(self, shard: int, user: int) -> UserMailbox | None:
+        """The mailbox of a user in the one incarnation of the log."""
+        base = max(epoch for epoch, first in self._boundaries(shard) if first == 0)
+        return self.world.mailboxes.mailboxes.get((0, user, base))
+
+    def holds(self, shard: int, user: int, member: bytes) -> bool:
         """Whether an entry is in a mailbox."""
-        mailbox = self.world.mailboxes.mailboxes.get((0, user, 1))
+        mailbox = self.mailbox(shard, user)
         return mailbox is not None and any(member in b.members for b in mailbox.buckets.values())
 
     def first_missing(self, shard: int, lane: int, begin: int = 0) -> int | None:
         """The first offset from `begin` on whose entries of this lane are not all in their mailboxes."""
         for offset, user, member in self.expected(shard).by_lane.get(lane, ()):
-            if offset >= begin and not self.holds(user, member):
+            if offset >= begin and not self.holds(shard, user, member):
                 return offset
         return None
 
@@ -205,7 +228,7 @@ class Judge:
         """Nothing is on its way any more."""
         for user, shown in devices.items():
             wanted = self.expected(shard_of_user[user]).by_user[user]
-            mailbox = self.world.mailboxes.mailboxes.get((0, user, 1))
+            mailbox = self.mailbox(shard_of_user[user], user)
             stored = (
                 [] if mailbox is None else [m for b in mailbox.buckets.values() for m in b.members]
             )

@@ -23,7 +23,7 @@ from gateway.recoverer import Recoverer
 from gateway.visibility import WatermarkView
 from schemas.constants import LANE_COUNT
 from schemas.errors import QimError
-from schemas.records import WATERMARK_ROW
+from schemas.records import SHARD_EPOCHS, WATERMARK_ROW
 from stores.mailbox import ShardAppend
 from stores.memory_leases import MemoryShardLeases
 from streams.app import QimApp
@@ -31,6 +31,7 @@ from streams.fanout import Fanout
 from streams.pages import Page
 from streams.shard import PagedEvent
 from tables.pages import PageProducer, PageWriter
+from tables.progress import EPOCHS_KEY
 from tables.watermarks import WATERMARK_KEY, merge_rows
 from tests.simulation.judge import Judge, marks_in
 from tests.simulation.loop import Process, SimLoop
@@ -82,10 +83,10 @@ class Tables(PageWriter):
         rows = self.rows[table, partition]
         return [rows.get(key) for key in keys]
 
-    def scan(self, table: Any, partition: int, prefix: bytes = b"") -> Any:
+    def scan(self, table: Any, partition: int, prefix: bytes = b"", start: bytes = b"") -> Any:
         """See PageWriter."""
         rows = sorted(self.rows[table, partition].items())
-        return iter([row for row in rows if row[0].startswith(prefix)])
+        return iter([row for row in rows if row[0].startswith(prefix) and row[0] >= start])
 
     def recover(self, *, compacted: bool) -> None:
         """Read the changelogs from their beginning; a compacted one has only the last row of each key."""
@@ -247,8 +248,10 @@ class World:
         self.answers: list[tuple[CommitRequest, CommittedMessage | QimError]] = []
         self.view = WatermarkView(SHARDS)
         self._viewed: dict[int, int] = defaultdict(int)
-        self._snapshots: list[tuple[float, dict[Any, Any], dict[Any, Any], Any, Any]] = []
+        self._snapshots: list[tuple[float, *tuple[Any, ...]]] = []
         self._gateways = 0
+        self._epochs: dict[int, list[tuple[int, int]]] = {}
+        self._epochs_read: dict[int, int] = defaultdict(int)
         self._watch_appends()
 
     def _watch_appends(self) -> None:
@@ -262,6 +265,16 @@ class World:
             self.judge.appended(append, term)
 
         store._append = watched  # type: ignore[method-assign]
+
+    def epochs_in_log(self, shard: int) -> list[tuple[int, int]]:
+        """The newest epoch boundaries of the log's side."""
+        log = self.changelogs["progress", shard]
+        for key, row in log[self._epochs_read[shard] :]:
+            if key == EPOCHS_KEY:
+                found = SHARD_EPOCHS.decode(row)["boundaries"]
+                self._epochs[shard] = [(b["epoch"], b["first_offset"]) for b in found]
+        self._epochs_read[shard] = len(log)
+        return self._epochs.get(shard, [])
 
     def append_dispatch(self, shard: int, key: bytes | None, value: bytes | None) -> None:
         """Put a record behind a dispatch log."""
@@ -277,7 +290,14 @@ class World:
     def _snapshot(self) -> None:
         leases = {shard: replace(lease) for shard, lease in self.leases._leases.items()}
         store = self.mailboxes
-        state = (dict(store.mailboxes), dict(store.watermarks), leases, dict(self.leases._terms))
+        state = (
+            dict(store.mailboxes),
+            dict(store.watermarks),
+            leases,
+            dict(self.leases._terms),
+            {shard: dict(epochs) for shard, epochs in self.leases._epochs.items()},
+            dict(self.leases._last),
+        )
         self._snapshots.append((self.loop.time(), *state))
         del self._snapshots[:-_SNAPSHOTS]
 
@@ -286,11 +306,13 @@ class World:
         recent = [s for s in self._snapshots if s[0] >= self.loop.time() - _ROLLBACK_S]
         if not recent:
             return False
-        _, mailboxes, watermarks, leases, terms = random.choice(recent)
+        _, mailboxes, watermarks, leases, terms, epochs, last = random.choice(recent)
         self.mailboxes.mailboxes = dict(mailboxes)
         self.mailboxes.watermarks = dict(watermarks)
         self.leases._leases = {shard: replace(lease) for shard, lease in leases.items()}
         self.leases._terms = dict(terms)
+        self.leases._epochs = {shard: dict(known) for shard, known in epochs.items()}
+        self.leases._last = dict(last)
         self._snapshots.clear()
         for operation in list(self.network.pending):
             if operation.name in ("append", "lease"):
@@ -311,6 +333,9 @@ class World:
                 continue
             fresh = log[-1:] if from_compacted else log[self._viewed[shard] :]
             for _, row in fresh:
-                self.view.shards[shard].update(WATERMARK_ROW.decode(row))
-                self.judge.shown(shard, self.view.shards[shard])
+                view, decoded = self.view.shards[shard], WATERMARK_ROW.decode(row)
+                if decoded["epoch"] > view.boundaries[-1][0]:
+                    view.learn(sorted(self.leases._epochs[shard].items()))
+                view.update(decoded)
+                self.judge.shown(shard, view)
             self._viewed[shard] = len(log)

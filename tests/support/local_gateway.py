@@ -131,6 +131,7 @@ class LocalGateway:
         signer = CursorSigner({1: _KEY})
         self.reader = MailboxReader(self.store, self.view, signer, self.limits)
         self.desk = LoginDesk(
+            boundaries=self.leases.boundaries,
             tokens=self.tokens,
             signer=signer,
             registry=self.registry,

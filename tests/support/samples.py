@@ -105,6 +105,12 @@ _PROGRESS: Final = {
     "manifest": b"DPM\x02\x05\x01\x00",
     "expected": 1,
     "done": 1,
+    "unfinished_lanes": [3, 63],
+}
+_EPOCHS: Final = {
+    "lease_term": 1_764_468_000_123,
+    "owner": "worker-0",
+    "boundaries": [{"epoch": 1, "first_offset": 0}, {"epoch": 2, "first_offset": (1 << 48) - 1}],
 }
 _AUTH_OK: Final = {
     "session_epoch": _BIG,
@@ -167,6 +173,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
         {"lease_term": 5, "epoch": 0x7FFF, "base_epoch": 1, "page_number": 9, "w": bytes(1216)},
         {"lease_term": 1, "epoch": 1, "base_epoch": 1, "page_number": 0, "w": bytes(19)},
     ),
+    "shard_epochs": (_EPOCHS, _EPOCHS | {"owner": "", "boundaries": []}),
     "push_batch": (
         {
             "tenant_id": id16(_TENANT),

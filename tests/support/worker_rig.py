@@ -14,7 +14,13 @@ from typing import Any, cast
 
 from faust.types import TP
 
-from schemas.records import DISPATCH_PROGRESS, PUSH_BATCH, WATERMARK_ROW, PushBatch, WatermarkRow
+from schemas.records import (
+    DISPATCH_PROGRESS,
+    PUSH_BATCH,
+    WATERMARK_ROW,
+    PushBatch,
+    WatermarkRow,
+)
 from schemas.watermarks import w_of
 from stores.leases import LeaseGrant, LeaseHeld
 from stores.mailbox import AppendOutcome, ScanRequest, ScanResult, ShardAppend
@@ -28,7 +34,7 @@ from streams.pages import Page
 from streams.push import PushWriter
 from streams.shard import PagedEvent, ShardTask
 from tables.pages import PageProducer, PageWriter
-from tables.progress import ProgressTable
+from tables.progress import EPOCHS_KEY, ProgressTable, is_dispatch_row
 from tables.watermarks import WATERMARK_KEY, WatermarksTable, merge_rows
 from tests.support.dispatch_fakes import SHARDS
 from tests.support.hooks import Hooks
@@ -47,10 +53,12 @@ class _Leases(MemoryShardLeases):
         super().__init__(now_ms)
         self._hooks = hooks
 
-    async def acquire(self, shard: int, owner: str, ttl_ms: int) -> LeaseGrant | LeaseHeld:
+    async def acquire(
+        self, shard: int, owner: str, ttl_ms: int, **how: Any
+    ) -> LeaseGrant | LeaseHeld:
         """See ShardLeases."""
         work = super().acquire
-        return await self._hooks.call("lease", lambda: work(shard, owner, ttl_ms))
+        return await self._hooks.call("lease", lambda: work(shard, owner, ttl_ms, **how))
 
 
 class _Mailboxes(MemoryMailboxStore):
@@ -91,7 +99,7 @@ class _Tables(PageWriter):
                 self.changelogs[table, partition].append((key, value))
 
         if rows:
-            await self._hooks.call(table, work)
+            await self._hooks.call("epochs" if rows[0][0] == EPOCHS_KEY else table, work)
 
     def get(self, table: Any, partition: int, key: bytes) -> bytes | None:
         """See PageWriter."""
@@ -102,11 +110,11 @@ class _Tables(PageWriter):
         return [self.rows[table, partition].get(key) for key in keys]
 
     def scan(
-        self, table: Any, partition: int, prefix: bytes = b""
+        self, table: Any, partition: int, prefix: bytes = b"", start: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
         """See PageWriter."""
         rows = sorted(self.rows[table, partition].items())
-        return iter([row for row in rows if row[0].startswith(prefix)])
+        return iter([row for row in rows if row[0].startswith(prefix) and row[0] >= start])
 
     def rebuild(self) -> None:
         """The local tables are gone; they come back from their changelogs, as recovery reads them."""
@@ -127,6 +135,7 @@ class Durable:
         self.mailboxes = _Mailboxes(self.hooks, self.leases, now_ms)
         self.tables = _Tables(self.hooks)
         self.dispatch: dict[int, list[FakeRecord]] = defaultdict(list)
+        self.first: dict[int, int] = defaultdict(int)  # what retention left of each dispatch log
         self.pushes: list[tuple[int, PushBatch]] = []
 
     def w_row(self, shard: int) -> WatermarkRow | None:
@@ -159,9 +168,8 @@ class Durable:
 
     def progress(self, shard: int) -> dict[bytes, Any]:
         """Progress rows by dispatch_id."""
-        return {
-            k: DISPATCH_PROGRESS.decode(v) for k, v in self.tables.rows["progress", shard].items()
-        }
+        rows = self.tables.rows["progress", shard].items()
+        return {k: DISPATCH_PROGRESS.decode(v) for k, v in rows if is_dispatch_row(k)}
 
 
 class _Event(PagedEvent):
@@ -187,6 +195,7 @@ class WorkerRig:
         self, durable: Durable, owner: str = "worker-0", shard_count: int = SHARDS
     ) -> None:
         self.durable = durable
+        self.inline = self  # the consumer behind the consumer
         self.acked: list[tuple[int, int, int]] = []
         self.held: set[int] = set()
         self.repositions: list[tuple[int, int]] = []
@@ -200,7 +209,6 @@ class WorkerRig:
             app,
             store=durable.mailboxes,
             appender=self.appender,
-            leases=durable.leases,
             keeper=self.keeper,
             progress=ProgressTable(durable.tables, "progress"),
             watermarks=WatermarksTable(durable.tables, "watermark"),
@@ -286,6 +294,14 @@ class WorkerRig:
                 self.held.discard(tp.partition)
 
         await self.durable.hooks.call("reposition", work)
+
+    async def first_offsets(self, partitions: Sequence[TP]) -> dict[TP, int]:
+        """See QimConsumer."""
+        return {tp: self.durable.first[tp.partition] for tp in partitions}
+
+    async def end_offsets(self, partitions: Sequence[TP]) -> dict[TP, int]:
+        """See QimConsumer."""
+        return {tp: len(self.durable.dispatch[tp.partition]) for tp in partitions}
 
     async def _produce(
         self, topic: str, pages: Mapping[int, Sequence[tuple[bytes | None, bytes | None]]]

@@ -161,7 +161,7 @@ async def test_a_promotion_clears_exactly_the_expired_proofs(harness: RedisHarne
         {"wm_layout": "packed-v1"},
         {"wm_blob": b"\x01" * 20},
         {"wm_blob": b""},
-        {"wm_blob": b"\x02" + bytes(18)},
+        {"wm_blob": b"\x04" + bytes(18)},
         {"wm_epoch": "one"},
         {"lane_0": "5"},
     ],

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.connections import ConnectionRegistry
-from gateway.cursor import Cursor, CursorKind, CursorSigner
+from gateway.cursor import FIRST_BOUNDARIES, Cursor, CursorKind, CursorSigner, EpochBoundaries
 from gateway.events import Login, LoginRequested
 from gateway.limits import GatewayLimits
 from gateway.login import LoginDesk, Rebased, Refused
 from gateway.tokens import AccessTokens, Identity
 from gateway.visibility import WatermarkView
-from schemas.errors import ErrorCode, StoreFault
+from schemas.errors import ErrorCode, StoreFault, StoreUnknownOutcome
 from schemas.identifiers import lane_of
 from stores.mailbox import MailboxDirty, MailboxHead
 from tests.support.gateway import ALICE, BOB, DEVICE, SEQ, FakeMailbox
@@ -39,7 +39,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.view.shards[0].update(row(100))
+        self.registered: EpochBoundaries = FIRST_BOUNDARIES  # what the registry would answer
+        self.silent = False
         self.desk = LoginDesk(
+            boundaries=self._boundaries,
             tokens=TOKENS,
             signer=SIGNER,
             registry=self.registry,
@@ -48,6 +51,12 @@ class Desk:
             limits=GatewayLimits(),
             now_s=lambda: NOW_S,
         )
+
+    async def _boundaries(self, shard: int) -> EpochBoundaries:
+        assert shard == 0
+        if self.silent:
+            raise StoreUnknownOutcome("no answer")
+        return self.registered
 
     def submit(self, **changes: Any) -> asyncio.Future[Login | Rebased | Refused]:
         future = asyncio.get_running_loop().create_future()
@@ -141,6 +150,20 @@ async def test_an_older_epoch_is_rebased_and_then_accepted(desk: Desk) -> None:
     login = await desk.ask(cursor_kind=2, cursor=outcome.new_cursor, proved=IDENTITY)
     assert isinstance(login, Login)
     assert login.start_seq == SEQ + 40
+
+
+@pytest.mark.contract("CUR-04", "TAKE-01")
+async def test_a_cursor_of_an_epoch_that_only_another_gateway_knows_is_looked_up(
+    desk: Desk,
+) -> None:
+    newer = token(SEQ + 40, shard_epoch=2)
+    assert await desk.code_of(cursor_kind=2, cursor=newer) is ErrorCode.CURSOR_INVALID
+    desk.silent = True
+    assert await desk.code_of(cursor_kind=2, cursor=newer) is ErrorCode.SHARD_MOVED
+    desk.silent, desk.registered = False, ((1, 0), (2, 101))
+    login = await desk.ask(cursor_kind=2, cursor=newer)
+    assert isinstance(login, Login)
+    assert login.cursor_at_sync == token(W, shard_epoch=2)
 
 
 @pytest.mark.contract("CUR-04")

@@ -92,7 +92,7 @@ def test_a_lane_that_went_back_is_closed_until_it_is_past_what_was_shown() -> No
 def test_damage_raises_and_changes_nothing() -> None:
     view = ShardView()
     view.update(row(5))
-    for blob in (b"", b"\x01" * 18, b"\x02" + bytes(18), bytes(1215)):
+    for blob in (b"", b"\x01" * 18, b"\x04" + bytes(18), bytes(1215)):
         with pytest.raises(RecordError):
             view.update(row(blob, term=9))
     assert (view.watermark(0), view.lease_term) == (SEQ + 5, 1)
@@ -130,6 +130,47 @@ def test_what_was_shown_stays_shown_or_the_lane_is_closed(
                 shown[j] = view.watermark(j)
 
 
+@pytest.mark.contract("WM-07", "ACC-M3", "TAKE-05")
+def test_acc_m3_no_watermark_below_the_floor_is_ever_told() -> None:
+    """A gateway that has just started knows nothing but the row; the row says which lanes are behind or refused."""
+    view = ShardView()
+    behind = {5: LaneMark(100, 100, 40), 6: LaneMark(30, 100, 30), 7: LaneMark(-1, 100, -1)}
+    lanes = [behind.get(lane, LaneMark(100, 100, 100)) for lane in range(64)]
+    view.update(row(pack_w(lanes)))
+    assert [lane for lane in range(64) if not view.is_open(lane)] == [5, 6, 7]
+    assert min(view.watermark(lane) for lane in range(64)) == SEQ + 100
+    lanes[6] = lanes[7] = LaneMark(101, 101, 101)  # replayed; the refused one stays refused
+    view.update(row(pack_w(lanes)))
+    assert [lane for lane in range(64) if not view.is_open(lane)] == [5]
+    lanes[5] = LaneMark(101, 101, 101)  # its table was rebuilt
+    view.update(row(pack_w(lanes), term=2))
+    assert all(view.is_open(lane) for lane in range(64))
+
+
+@pytest.mark.contract("WM-07")
+def test_all_lanes_behind_in_the_short_form_are_closed() -> None:
+    view = ShardView()
+    view.update(row(pack_w([LaneMark(-1, 100, -1)] * 64)))
+    assert not any(view.is_open(lane) for lane in range(64))
+    view.update(row(pack_w([LaneMark(100, 100, 100)] * 64)))
+    assert view.is_open(0)
+
+
+def test_epochs_never_go_back() -> None:
+    view = ShardView()
+    assert view.learn([(1, 0), (2, 50)])
+    assert not view.learn([(1, 0)])
+    assert not view.learn([])
+    assert view.boundaries == ((1, 0), (2, 50))
+
+
+@pytest.mark.contract("TAKE-04")
+def test_an_empty_log_taken_over_leaves_the_start_at_zero() -> None:
+    view = ShardView()
+    view.learn([(2, 0)])
+    assert (view.compose(-1), view.compose(0), view.base_epochs) == (0, 2 << 48, [2])
+
+
 class NaiveShard:
     """The same rules, lane by lane and without short cuts."""
 
@@ -164,6 +205,7 @@ def test_uniform_short_cut_changes_nothing(rows: list[tuple[int, int, int | None
         naive.update(term, lanes)
         for j in range(64):
             assert shard.is_open(j) == (naive.w[j] >= naive.floor[j])
-            assert shard.watermark(j) == (SEQ + naive.w[j] if naive.w[j] >= 0 else 0)
+            shown = max(naive.w[j], naive.floor[j])  # a closed lane goes on telling what it told
+            assert shard.watermark(j) == (SEQ + shown if shown >= 0 else 0)
         everybody = len(set(naive.w)) == 1 and naive.w == naive.floor
         assert view.covers(0, SEQ + naive.w[0]) == (everybody and naive.w[0] >= 0)

@@ -120,13 +120,16 @@ def row(canonical: int, last: int) -> bytes:
         "manifest": b"",
         "expected": 0,
         "done": 0,
+        "unfinished_lanes": [],
     }
     return DISPATCH_PROGRESS.encode(made)
 
 
 def test_only_rows_that_the_replay_sees_wholly_must_come_back() -> None:
-    rows = {b"a": row(4, 4), b"b": row(5, 9), b"c": row(5, 10), b"d": row(11, 11), b"e": row(9, 9)}
-    assert set(settled_rows(rows, 5, 9)) == {b"b", b"e"}
+    seen = {"a": (4, 4), "b": (5, 9), "c": (5, 10), "d": (11, 11), "e": (9, 9)}
+    rows = {name.encode() * 16: row(*offsets) for name, offsets in seen.items()}
+    rows[b"index"] = b"no dispatch"
+    assert set(settled_rows(rows, 5, 9)) == {b"b" * 16, b"e" * 16}
 
 
 def test_user_keys_are_read_back() -> None:

@@ -16,6 +16,7 @@ from schemas.records import DISPATCH_PROGRESS, PUSH_BATCH, DispatchProgress, Pus
 from tests.support.samples import SAMPLES, id16
 
 u63 = st.integers(0, (1 << 63) - 1)
+lanes = st.lists(st.integers(0, 63), unique=True).map(sorted)
 u31 = st.integers(0, (1 << 31) - 1)
 sixteen = st.binary(min_size=16, max_size=16)
 heads = st.lists(st.binary(max_size=200), min_size=1, max_size=3)
@@ -49,7 +50,17 @@ def test_a_list_of_longs_is_what_avro_writes(values: list[int]) -> None:
     assert pack_longs(values) == by_fastavro({"type": "array", "items": "long"}, values)
 
 
-@given(st.binary(min_size=32, max_size=32), u63, u63, u63, u63, st.binary(max_size=300), u31, u31)
+@given(
+    st.binary(min_size=32, max_size=32),
+    u63,
+    u63,
+    u63,
+    u63,
+    st.binary(max_size=300),
+    u31,
+    u31,
+    lanes,
+)
 def test_a_progress_row_is_what_its_codec_writes(
     digest: bytes,
     first: int,
@@ -59,6 +70,7 @@ def test_a_progress_row_is_what_its_codec_writes(
     manifest: bytes,
     of: int,
     done: int,
+    unfinished: list[int],
 ) -> None:
     row: DispatchProgress = {
         "payload_digest": digest,
@@ -69,6 +81,7 @@ def test_a_progress_row_is_what_its_codec_writes(
         "manifest": manifest,
         "expected": of,
         "done": done,
+        "unfinished_lanes": unfinished,
     }
     assert pack_progress(**row) == DISPATCH_PROGRESS.encode(row)
 
@@ -113,5 +126,5 @@ def test_samples_are_packed_as_well(at: int) -> None:
 
 def test_a_new_schema_version_must_be_packed_anew() -> None:
     """The packed version byte is written here once more, so that a new version cannot be forgotten."""
-    assert DISPATCH_PROGRESS.versions == PUSH_BATCH.versions == 1
+    assert (DISPATCH_PROGRESS.versions, PUSH_BATCH.versions) == (2, 1)
     assert pack_push_head(id16(1), 0, 0, id16(2), 1, b"")[:1] == b"\x01"

@@ -14,7 +14,7 @@ from schemas.errors import ServerFault
 from schemas.frames import FrameDecoder, Message, encode_frame, encode_slices
 from schemas.manifest import decode_manifest, encode_manifest
 from schemas.watermarks import LaneMark, pack_w, unpack_w, w_of
-from tests.support.samples import CODECS
+from tests.support.samples import CODECS, SAMPLES
 from tests.vectors.form import from_json
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
@@ -48,6 +48,15 @@ def test_records_are_frozen_both_ways(case: dict[str, Any]) -> None:
     codec = CODECS[case["codec"]]
     assert codec.encode(case["record"]) == case["encoded"]
     assert codec.decode(case["encoded"]) == case["record"]
+
+
+def test_a_progress_row_of_version_1_has_no_unfinished_lane() -> None:
+    old = bytes.fromhex(
+        "01000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+        "fcffffffffff7ffeffffffffff7ff695e8a7da66c895e8a7da660e44504d020501000202"
+    )
+    expected = SAMPLES["dispatch_progress"][0] | {"unfinished_lanes": []}
+    assert CODECS["dispatch_progress"].decode(old) == expected
 
 
 def test_every_codec_has_vectors() -> None:

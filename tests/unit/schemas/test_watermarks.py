@@ -9,8 +9,12 @@ from schemas.errors import RecordError
 from schemas.watermarks import ABSENT, NOTHING, LaneMark, pack_uniform, pack_w, unpack_w, w_of
 
 offsets = st.integers(0, MAX_LOG_OFFSET)
-marks = st.just(ABSENT) | st.tuples(offsets, offsets, offsets).map(
-    lambda t: LaneMark(max(t[:2]), min(t[:2]), t[2])
+marks = st.one_of(
+    st.just(ABSENT),
+    st.tuples(offsets, offsets, offsets).map(lambda t: LaneMark(*t)),
+    offsets.map(lambda floor: LaneMark(NOTHING, floor, NOTHING)),
+    st.tuples(offsets, offsets).map(lambda t: LaneMark(*t, NOTHING)),
+    st.tuples(offsets, offsets).map(lambda t: LaneMark(NOTHING, *t)),
 )
 lanes_of_64 = st.lists(marks, min_size=64, max_size=64)
 
@@ -81,10 +85,12 @@ def test_other_lengths_fail_closed(length: int) -> None:
 
 
 DAMAGED = {
-    "presence 2": b"\x02" + GOOD[1:],
+    "presence 4": b"\x04" + GOOD[1:],
     "presence 255": b"\xff" + GOOD[1:],
     "absent with an offset": b"\x00" + GOOD[1:],
-    "floor above W": GOOD[:1] + GOOD[7:13] + GOOD[1:7] + GOOD[13:],
+    "floor only, with a W": b"\x02" + GOOD[1:13] + bytes(6),
+    "floor only, with a recomputed W": b"\x02" + bytes(6) + GOOD[7:],
+    "nothing recomputed, with an offset": b"\x03" + GOOD[1:],
 }
 
 
@@ -103,7 +109,7 @@ def test_damage_fails_closed_in_both_lengths(case: str) -> None:
 @pytest.mark.parametrize(
     "mark",
     [
-        LaneMark(5, 6, 5),  # floor above W
+        LaneMark(5, -1, 5),  # a W without its floor
         LaneMark(-1, -1, 0),  # absent in part
         LaneMark(0, -1, 0),
         LaneMark(1 << 48, 0, 0),
@@ -113,6 +119,20 @@ def test_damage_fails_closed_in_both_lengths(case: str) -> None:
 def test_marks_that_cannot_be_are_not_written(mark: LaneMark) -> None:
     with pytest.raises(RecordError):
         pack_w([mark] * 64)
+
+
+@pytest.mark.contract("WM-07", "TAKE-05")
+def test_a_lane_is_served_only_at_or_above_its_floor() -> None:
+    served = {
+        LaneMark(5, 5, 5): True,
+        LaneMark(7, 5, 7): True,
+        ABSENT: True,
+        LaneMark(4, 5, 4): False,  # being replayed
+        LaneMark(5, 5, 4): False,  # refused
+        LaneMark(NOTHING, 5, NOTHING): False,
+        LaneMark(5, 5, NOTHING): False,
+    }
+    assert {mark: mark.is_served for mark in served} == served
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 65])

@@ -42,7 +42,7 @@ def play(script: Callable[[Leases, LeaseKeeper], Awaitable[None]]) -> None:
 @pytest.mark.contract("TAKE-03")
 def test_a_lease_lives_as_long_as_its_keeper_runs() -> None:
     async def script(leases: Leases, keeper: LeaseKeeper) -> None:
-        term = await keeper.take(3)
+        term = (await keeper.take(3)).term
         await asyncio.sleep(10 * SHARD_LEASE_TTL_MS / 1000)
         assert leases.live_term(3) == term
         assert isinstance(await leases.acquire(3, "worker-1", 1000), LeaseHeld)
@@ -55,7 +55,7 @@ def test_two_renewals_without_an_answer_do_not_lose_it() -> None:
     assert 3 * SHARD_LEASE_RENEW_MS < SHARD_LEASE_TTL_MS
 
     async def script(leases: Leases, keeper: LeaseKeeper) -> None:
-        term = await keeper.take(3)
+        term = (await keeper.take(3)).term
         leases.silent = 2
         await asyncio.sleep(SHARD_LEASE_TTL_MS / 1000 + 1)
         assert leases.live_term(3) == term
@@ -100,7 +100,7 @@ def test_stop_leaves_the_lease_of_a_successor_alone() -> None:
 
 def test_stop_without_an_answer_lets_them_end_by_their_ttl() -> None:
     async def script(leases: Leases, keeper: LeaseKeeper) -> None:
-        term = await keeper.take(3)
+        term = (await keeper.take(3)).term
         leases.silent = 1
         await keeper.stop()
         assert leases.live_term(3) == term
@@ -112,8 +112,8 @@ def test_stop_without_an_answer_lets_them_end_by_their_ttl() -> None:
 
 def test_a_shard_taken_again_is_kept_under_its_new_term() -> None:
     async def script(leases: Leases, keeper: LeaseKeeper) -> None:
-        first = await keeper.take(3)
-        second = await keeper.take(3)
+        first = (await keeper.take(3)).term
+        second = (await keeper.take(3)).term
         assert second > first
         await asyncio.sleep(2 * SHARD_LEASE_TTL_MS / 1000)
         assert leases.live_term(3) == second

@@ -71,6 +71,7 @@ def test_a_light_page_is_written_at_once_with_its_rows() -> None:
             "manifest": shard.row(d)["manifest"],
             "expected": len(lanes),
             "done": len(lanes),
+            "unfinished_lanes": [],
         }
         assert decode_manifest(shard.row(d)["manifest"]) == dict.fromkeys(lanes, (0,))
 

@@ -43,6 +43,7 @@ def progress(offset: int) -> DispatchProgress:
         "manifest": b"DPM\x02",
         "expected": 1,
         "done": 1,
+        "unfinished_lanes": [],
     }
 
 
