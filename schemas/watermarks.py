@@ -11,6 +11,7 @@ only, 3 W and floor, 6 floor and W_recomputed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from schemas.constants import LANE_COUNT, MAX_LOG_OFFSET, W_UNIFORM_BYTES, W_WIDE_BYTES
@@ -50,6 +51,7 @@ class LaneMark(NamedTuple):
 
 
 ABSENT: Final = LaneMark(NOTHING, NOTHING, NOTHING)
+_LANES_REMEMBERED: Final = 1024  # 64 lanes hold few different marks, and those of the page before
 _ABSENT_BYTES: Final = bytes(W_UNIFORM_BYTES)
 _ALL: Final = 1
 # presence byte by (W, W_floor, W_recomputed) is there
@@ -64,6 +66,7 @@ _FIELDS: Final = {presence: fields for fields, presence in _PRESENCE.items()}
 PRESENCE_BYTES: Final = frozenset(_FIELDS)
 
 
+@lru_cache(maxsize=_LANES_REMEMBERED)
 def _pack_lane(mark: LaneMark) -> bytes:
     if mark == ABSENT:
         return _ABSENT_BYTES
@@ -75,6 +78,7 @@ def _pack_lane(mark: LaneMark) -> bytes:
     )
 
 
+@lru_cache(maxsize=_LANES_REMEMBERED)
 def _unpack_lane(raw: bytes) -> LaneMark:
     there = _FIELDS.get(raw[0])
     if there is None:
