@@ -95,7 +95,8 @@ local function w_covers(shard, lane, offset)
     blobs[shard] = blob
   end
   local first = #blob == LANE_BYTES and 0 or lane * LANE_BYTES
-  if blob:byte(first + 1) ~= 1 then return false end
+  local presence = blob:byte(first + 1)
+  if presence ~= 1 and presence ~= 3 then return false end -- the two that hold W
   local w = 0
   for i = first + 2, first + 7 do w = w * 256 + blob:byte(i) end
   return w >= offset

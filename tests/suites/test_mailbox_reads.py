@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.watermarks import ABSENT, LaneMark, pack_w
+from schemas.watermarks import ABSENT, NOTHING, LaneMark, pack_w
 from stores.mailbox import ZERO_CURSOR, MailboxBehind, MailboxHead, ScanResult
 from tests.support.mailboxes import (
     OTHER,
@@ -56,13 +56,17 @@ class MailboxReads(MailboxBase):
     @pytest.mark.contract("TAKE-05", "WM-10", "WM-23")
     async def test_w_is_asked_for_the_lane_of_the_question_alone(self, mailbox: Mailbox) -> None:
         marks = [LaneMark(lane, lane, lane) if lane else ABSENT for lane in range(64)]
+        marks[9] = LaneMark(9, 9, NOTHING)  # refused, which the gateway judges; W is there
+        marks[10] = LaneMark(NOTHING, 10, NOTHING)
         await mailbox.lease()
         section = mailbox.section([mailbox.entry(3)])._replace(new_w=pack_w(marks))
         await mailbox.harness.store.append_page([section])
+        asked = ((0, 0), (3, 3), (4, 3), (63, 63), (9, 9), (10, 10))
         answers = await mailbox.harness.store.range_scan(
-            [scan_of(up_to=up_to, lane=lane) for up_to, lane in ((0, 0), (3, 3), (4, 3), (63, 63))]
+            [scan_of(up_to=up_to, lane=lane) for up_to, lane in asked]
         )
-        assert [isinstance(a, MailboxBehind) for a in answers] == [True, False, True, False]
+        behind = [isinstance(answer, MailboxBehind) for answer in answers]
+        assert behind == [True, False, True, False, False, True]
 
     @pytest.mark.contract("MBX-03", "MBX-57")
     async def test_bounds_are_open_below_and_closed_above(self, mailbox: Mailbox) -> None:
