@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
@@ -20,6 +21,7 @@ from schemas.metrics import Reading, histogram, now_us
 
 __all__ = [
     "BUSY_MESSAGES_PER_S",
+    "FULL_PAGE_MESSAGES",
     "Pace",
     "PageCounter",
     "PagedStage",
@@ -37,6 +39,9 @@ _SETTLE_FROM_RECORDS: Final = (
 )
 _SETTLE_ROUNDS: Final = 10  # whoever is fed without a pause gets its page then
 
+FULL_PAGE_MESSAGES: Final = 110
+"""Messages of a page from which on its fixed cost is small beside the work on them."""
+
 Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _registry: dict[str, PageCounter] = {}
@@ -48,17 +53,22 @@ class Pace:
 
     Below BUSY_MESSAGES_PER_S the share is shorter than the time until the next record, so pages stay small and nothing
     waits; above it the distance grows to `max_interval_s`. `records_per_message` says how many records of this stage a
-    message makes. The limit is what a message may wait here at most; 0 turns pacing off.
+    message makes. The limit is what a message may wait here at most; 0 turns pacing off. Pages of more than
+    FULL_PAGE_MESSAGES start sooner again: their fixed cost is spread thin, and the work on each adds to the latency.
     """
 
-    __slots__ = ("_max_interval_s", "_share_s")
+    __slots__ = ("_full_records", "_max_interval_s", "_share_s")
 
     def __init__(self, max_interval_s: float = 0.0, records_per_message: float = 1.0) -> None:
         self._max_interval_s = max_interval_s
         self._share_s = 1 / (BUSY_MESSAGES_PER_S * records_per_message)
+        self._full_records = FULL_PAGE_MESSAGES * max(1.0, records_per_message)
 
     def after(self, records: int) -> float:
         """Seconds from the start of a page of `records` to the earliest start of the next one."""
+        if records > self._full_records:
+            # With the square root the distance settles: at k times the rate it is the cube root of k times shorter.
+            return self._max_interval_s * math.sqrt(self._full_records / records)
         return min(self._max_interval_s, records * self._share_s)
 
 

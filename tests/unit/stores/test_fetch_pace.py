@@ -10,7 +10,7 @@ import pytest
 from aiokafka.consumer.fetcher import Fetcher
 
 from stores.fetch_pace import FetchPace
-from stores.paging import BUSY_MESSAGES_PER_S, Pace
+from stores.paging import Pace
 from tests.support.virtual_time import run
 
 LONG_POLL_MS = 500
@@ -34,7 +34,7 @@ def test_fetch_after_a_large_page_waits_at_the_broker_and_the_one_after_it_does_
         private = fetcher()
         pace = FetchPace(private, Pace(INTERVAL_S), LONG_POLL_MS)
 
-        pace.fetched(BUSY_MESSAGES_PER_S)
+        pace.fetched(100)
         assert private._fetch_max_wait_ms == INTERVAL_S * 1000
         assert private._fetch_min_bytes > 1 << 23
 

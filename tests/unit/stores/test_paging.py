@@ -1,6 +1,7 @@
 """The paging rule: a page is what piled up, an idle stage starts at once, one page at a time, in order."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from stores.paging import (
     BUSY_MESSAGES_PER_S,
+    FULL_PAGE_MESSAGES,
     Pace,
     PageCounter,
     PagedStage,
@@ -204,3 +206,30 @@ def test_a_stage_that_is_fed_without_a_pause_does_not_settle_for_ever() -> None:
         await own.stop()
 
     run(main())
+
+
+@pytest.mark.parametrize("records_per_message", [1, 3])
+def test_distance_grows_with_the_page_to_its_limit_and_shrinks_when_pages_are_full(
+    records_per_message: int,
+) -> None:
+    pace = Pace(0.1, records_per_message)
+    assert pace.after(0) == 0
+    assert pace.after(records_per_message) == pytest.approx(1 / BUSY_MESSAGES_PER_S)
+    full = FULL_PAGE_MESSAGES * records_per_message
+    assert pace.after(full) == 0.1
+    assert pace.after(4 * full) == pytest.approx(0.05)
+    assert max(map(pace.after, range(20 * full))) == 0.1
+
+
+@pytest.mark.parametrize("rate_per_s", [500, 1000, 3000, 10_000])
+def test_distance_settles_at_any_rate(rate_per_s: int) -> None:
+    pace, distance_s, seen = Pace(0.11), 0.0, []
+    for _ in range(50):
+        distance_s = pace.after(max(1, math.ceil(rate_per_s * distance_s)))
+        seen.append(distance_s)
+    assert max(seen[-5:]) / min(seen[-5:]) < 1.05
+    assert seen[-1] >= 0.04, "pages grow with the rate, only slower than it"
+
+
+def test_pace_of_zero_never_waits() -> None:
+    assert {Pace().after(records) for records in (0, 1, 100, 10_000)} == {0.0}
