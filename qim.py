@@ -24,13 +24,14 @@ from schemas.topics import (
     outbox_topic,
     push_topic,
 )
-from stores.leases import RedisShardLeases, claim_layout
+from stores.leases import RedisShardLeases
 from stores.paging import failed_stages, page_counters
-from stores.redis_gate import RedisRole, check_redis
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
+from stores.start_gates import pass_start_gates
 from streams.app import QimApp, StreamConfig
 from streams.appender import MailboxAppender
+from streams.control import mount_control
 from streams.fanout import Fanout
 from streams.leases import LeaseKeeper
 from streams.materializer import Materializer
@@ -102,12 +103,11 @@ app.metrics.sources.append(
     )
 )
 
+mount_control(app, materializer, settings.control_token.get_secret_value())
+
 
 async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
-    """Runs once the tables are recovered, before any record is read: gates, leases, then positions."""
-    for link in links:
-        await check_redis(link, RedisRole.MAILBOX, allow_unsafe_dev=settings.redis_allow_unsafe_dev)
-    await claim_layout(links, settings.app_id, RedisRole.MAILBOX.value, shards)
+    """Runs once the tables are recovered, before any record is read: leases, then positions."""
     for stage in stages:
         stage.start()
     starts = await materializer.start_shards(partitions)
@@ -122,6 +122,12 @@ async def drain() -> None:
     await keeper.stop()
 
 
+async def start_gate() -> None:
+    """Runs before anything is started or written."""
+    await pass_start_gates(settings, links)
+
+
+app.start_gate = start_gate
 app.start_offsets = start_offsets
 app.drain_shards = drain
 app.ready_checks += [fanout.not_ready, materializer.not_ready, failed_stages]

@@ -32,18 +32,18 @@ from gateway.visibility import WatermarkView
 from gateway.writer import ConversationWriter
 from schemas.collector import spare_collector
 from schemas.config import Settings
-from schemas.constants import COMMIT_BUCKET_COUNT
 from schemas.errors import Bug, ServerFault, StartRefused
 from schemas.kill_points import arm
 from schemas.logs import configure_logging
 from schemas.metrics import MetricsPage
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, push_topic
-from stores.leases import RedisShardLeases, claim_layout
+from stores.leases import RedisShardLeases
 from stores.paging import Pace, stage_readings
-from stores.redis_gate import RedisRole, check_redis, is_local
+from stores.redis_gate import is_local
 from stores.redis_link import RedisLink, link_readings
 from stores.redis_mailbox import RedisMailboxStore
 from stores.redis_messages import RedisMessageStore
+from stores.start_gates import pass_start_gates
 
 __all__ = ["Gateway", "main"]
 
@@ -129,7 +129,7 @@ class Gateway:
         if not is_local(f"tcp://{settings.gateway_listen}"):
             _log.warning("clients are served in plain text on %s", settings.gateway_listen)
         self.web_port = await self.health.start(settings.web_host, settings.gateway_web_port)
-        await self._pass_gates()
+        await pass_start_gates(settings, self._mailbox_links, self._commit_links)
         for number, shard in enumerate(self.view.shards):
             shard.set_boundaries(await self._boundaries(number))
         await self.follower.start(settings.start_timeout_s)
@@ -161,16 +161,6 @@ class Gateway:
         await self.health.stop()
         for link in [*self._mailbox_links, *self._commit_links]:
             await link.close()
-
-    async def _pass_gates(self) -> None:
-        settings, unsafe = self._settings, self._settings.redis_allow_unsafe_dev
-        for links, role, parts in (
-            (self._mailbox_links, RedisRole.MAILBOX, settings.mailbox_shard_count),
-            (self._commit_links, RedisRole.COMMIT, COMMIT_BUCKET_COUNT),
-        ):
-            for link in links:
-                await check_redis(link, role, allow_unsafe_dev=unsafe)
-            await claim_layout(links, settings.app_id, role.value, parts)
 
     async def _boundaries(self, shard: int) -> EpochBoundaries:
         """Epochs of a shard; one that no worker ever took begins like a fresh one."""

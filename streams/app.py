@@ -143,6 +143,7 @@ class QimApp(faust.App):
     Hooks, to be set before the start:
     `start_offsets(partitions)` gives the first offset to process of stream partitions, after table recovery;
     `drain_shards()` finishes the pages in hand before the tables close;
+    `start_gate()` raises StartRefused before anything of the app is started;
     `row_merges[table]` chooses the row to keep when recovery reads a key again;
     `configure_logging()` replaces the handlers that Faust installs;
     `ready_checks` name what else keeps the worker from being ready;
@@ -154,6 +155,7 @@ class QimApp(faust.App):
         self.ownership = SlotOwnership(config.slot_count, config.owned_slots)
         self.start_offsets: StartOffsets | None = None
         self.drain_shards: Drain | None = None
+        self.start_gate: Drain | None = None
         self.configure_logging: Callable[[], object] | None = None
         self.paced_topics: set[str] = set()
         self.row_merges: dict[str, RowMerge] = {}
@@ -170,7 +172,9 @@ class QimApp(faust.App):
             self.page(path)(view)
 
     async def on_start(self) -> None:
-        """Start what the app itself runs."""
+        """Pass the gate, then start what the app itself runs."""
+        if self.start_gate is not None:
+            await self.start_gate()
         await super().on_start()
         self._lag.start()
 

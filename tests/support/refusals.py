@@ -29,17 +29,13 @@ class Attempt:
     log: str
 
 
-def worker_argv(*, gated: bool = True) -> list[str]:
+def worker_argv() -> list[str]:
     """Command line of a worker."""
-    module = "tests.support.gated_app" if gated else "qim"
-    program = str(Path(sys.executable).parent / "faust")
-    return [program, "-A", module, "worker", "-l", "info"]
+    return [str(Path(sys.executable).parent / "faust"), "-A", "qim", "worker", "-l", "info"]
 
 
-def gateway_argv(*, gated: bool = True) -> list[str]:
+def gateway_argv() -> list[str]:
     """Command line of a gateway."""
-    if gated:
-        return [sys.executable, "-m", "tests.support.gated_gateway"]
     return [str(Path(sys.executable).parent / "qim"), "gateway"]
 
 

@@ -26,17 +26,15 @@ async def ends(settings: Settings) -> object:
 
 
 @pytest.mark.contract("ACC-M6", "REDIS-02", "REDIS-05", "GATE-08")
-@pytest.mark.parametrize(("gated", "unsafe"), [(True, "0"), (False, "1")])
+@pytest.mark.parametrize("unsafe", ["0", "1"], ids=["strict", "developer switch"])
 async def test_acc_m6_a_worker_refuses_a_cluster_and_writes_nothing(
-    settings: Settings, cluster: RedisCluster, tmp_path: Path, *, gated: bool, unsafe: str
+    settings: Settings, cluster: RedisCluster, tmp_path: Path, unsafe: str
 ) -> None:
     wrong = settings.model_copy(update={"mailbox_redis": tuple(cluster.urls[:2])})
     keys, log = await cluster.dump(), await ends(settings)
     assert len(keys) == 20
 
-    end = await attempt(
-        worker_argv(gated=gated), wrong, tmp_path, QIM_REDIS_ALLOW_UNSAFE_DEV=unsafe
-    )
+    end = await attempt(worker_argv(), wrong, tmp_path, QIM_REDIS_ALLOW_UNSAFE_DEV=unsafe)
 
     assert end.exit_code > 0
     assert not end.was_ready
@@ -46,14 +44,14 @@ async def test_acc_m6_a_worker_refuses_a_cluster_and_writes_nothing(
 
 
 @pytest.mark.contract("ACC-M6", "REDIS-02", "GATE-08")
-@pytest.mark.parametrize(("gated", "role"), [(True, "mailbox_redis"), (False, "commit_redis")])
+@pytest.mark.parametrize("role", ["mailbox_redis", "commit_redis"])
 async def test_acc_m6_a_gateway_refuses_a_cluster_and_writes_nothing(
-    settings: Settings, cluster: RedisCluster, tmp_path: Path, *, gated: bool, role: str
+    settings: Settings, cluster: RedisCluster, tmp_path: Path, role: str
 ) -> None:
     wrong = settings.model_copy(update={role: tuple(cluster.urls[:1])})
     keys, log = await cluster.dump(), await ends(settings)
 
-    end = await attempt(gateway_argv(gated=gated), wrong, tmp_path)
+    end = await attempt(gateway_argv(), wrong, tmp_path)
 
     assert end.exit_code > 0
     assert not end.was_ready
