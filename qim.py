@@ -39,7 +39,7 @@ from streams.push import PushWriter
 from streams.readings import PipelineReadings
 from streams.stalls import StallAlarm, pending_lanes
 from streams.topology import node
-from tables.progress import ProgressTable
+from tables.progress import ProgressTable, merge_progress
 from tables.watermarks import WatermarksTable, merge_rows
 
 __all__ = ["app"]
@@ -54,6 +54,7 @@ outbox = app.stream_topic(outbox_topic(settings.app_id), settings.outbox_partiti
 dispatch = app.stream_topic(dispatch_topic(settings.app_id), shards)
 progress = app.page_table(PROGRESS_TABLE, shards)
 watermarks = app.page_table(WATERMARKS_TABLE, shards)
+app.row_merges[PROGRESS_TABLE] = merge_progress
 app.row_merges[WATERMARKS_TABLE] = merge_rows
 
 links = [RedisLink(url) for url in settings.mailbox_redis]

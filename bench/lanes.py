@@ -106,13 +106,13 @@ def wide_dispatch(shard_count: int, users: Sequence[int]) -> tuple[bytes, bytes]
 
 
 class _Pairs:
-    """Direct traffic; `e2e_s` has (due moment, latency) of every message that arrived."""
+    """Direct traffic; `e2e_s` has (due moment, latency) of every message that arrived, `missing` the others."""
 
     def __init__(self, target: Target, options: LaneOptions, users: Sequence[int]) -> None:
         self._rate_per_s = options.rate_per_s
         self._users = users
         self._numbers = itertools.count()
-        self._due: dict[int, tuple[float, int]] = {}
+        self.missing: dict[int, tuple[float, int]] = {}
         self.e2e_s: list[tuple[float, float]] = []
         self.sent = 0
         self.clients = [self._client(target, user) for user in users]
@@ -126,9 +126,9 @@ class _Pairs:
                 now_s = time.monotonic()
                 for entry in event.entries:
                     number = int(entry.decode()["event"]["body"] or b"-1")
-                    due = self._due.get(number)
+                    due = self.missing.get(number)
                     if due is not None and due[1] == user:
-                        del self._due[number]
+                        del self.missing[number]
                         self.e2e_s.append((due[0], now_s - due[0]))
 
         config = ClientConfig(keep_timeline=False)
@@ -145,17 +145,12 @@ class _Pairs:
             at = index % len(self.clients)
             peer = self._users[at ^ 1]
             number = next(self._numbers)
-            self._due[number] = (due_s, peer)
+            self.missing[number] = (due_s, peer)
             self.clients[at].send(peer, b"%d" % number)
             self.sent += 1
         limit_s = time.monotonic() + _WAIT_S
-        while self._due and time.monotonic() < limit_s:  # noqa: ASYNC110 - clients tell no event
+        while self.missing and time.monotonic() < limit_s:  # noqa: ASYNC110 - clients tell no event
             await asyncio.sleep(_LOOK_S)
-
-    @property
-    def lost(self) -> int:
-        """Messages that did not arrive."""
-        return len(self._due)
 
 
 class _Logs:
@@ -327,8 +322,8 @@ def _report(
         "quiet_e2e_ms": summarize_s(quiet),
         "light_messages": len(advance_s),
         "sent": pairs.sent,
-        "lost": pairs.lost,
+        "lost": len(pairs.missing),
         "uncovered": uncovered,
         "wide_missing": missing,
-        "sound": not (pairs.lost or uncovered or missing) and bool(advance_s),
+        "sound": not (len(pairs.missing) or uncovered or missing) and bool(advance_s),
     }

@@ -7,6 +7,9 @@ Beside them an index by log offset: one row for each block of 64 records, with t
 seen, duplicates included. So W can be computed anew from a few blocks, without reading the whole table (TAKE-01 T3), and
 what a block ends at depends on the log alone, not on how it was cut into pages.
 
+A worker that lost its shard may still land rows behind those of its successor. When a table is recovered, two rows of one
+key are therefore joined (`merge_progress`): what was finished stays finished, what was seen stays seen.
+
 One more row keeps the shard's epoch boundaries and its last owner, so that an epoch never goes back when Redis loses its
 end (TAKE-04).
 """
@@ -27,6 +30,7 @@ __all__ = [
     "OffsetIndex",
     "ProgressTable",
     "is_dispatch_row",
+    "merge_progress",
 ]
 
 BLOCK_RECORDS: Final = 64
@@ -57,6 +61,51 @@ def _decode_block(row: bytes) -> OffsetBlock:
     if (len(row) - _OFFSET_BYTES) % _ID_BYTES or not 1 <= len(ids) <= BLOCK_RECORDS:
         raise RecordError(f"progress: block of {len(row)} bytes")
     return OffsetBlock(int.from_bytes(row[:_OFFSET_BYTES], "big"), ids)
+
+
+def _encode_block(block: OffsetBlock) -> bytes:
+    return block.first.to_bytes(_OFFSET_BYTES, "big") + b"".join(block.ids)
+
+
+def merge_progress(key: bytes, old: bytes | None, new: bytes) -> bytes:
+    """The row that table recovery keeps when it reads a key again; raises RecordError on damage.
+
+    Rows of another log (other ids at the same offsets, another digest) are not joined: the new one counts.
+    """
+    if old is None or old == new:
+        return new
+    if key == EPOCHS_KEY:
+        return max(old, new, key=lambda row: _newest_epoch(SHARD_EPOCHS.decode(row)))
+    if is_dispatch_row(key):
+        joined = _join_rows(DISPATCH_PROGRESS.decode(old), DISPATCH_PROGRESS.decode(new))
+        return DISPATCH_PROGRESS.encode(joined)
+    return _encode_block(_join_blocks(_decode_block(old), _decode_block(new)))
+
+
+def _newest_epoch(row: ShardEpochs) -> tuple[int, int]:
+    return max((b["epoch"] for b in row["boundaries"]), default=0), row["lease_term"]
+
+
+def _join_rows(old: DispatchProgress, new: DispatchProgress) -> DispatchProgress:
+    same = ("payload_digest", "canonical_log_offset")
+    if any(old[name] != new[name] for name in same):  # type: ignore[literal-required]
+        return new
+    joined = new.copy()
+    joined["max_observed_offset"] = max(old["max_observed_offset"], new["max_observed_offset"])
+    joined["last_seen_ms"] = max(old["last_seen_ms"], new["last_seen_ms"])
+    joined["done"] = max(old["done"], new["done"])
+    joined["unfinished_lanes"] = sorted({*old["unfinished_lanes"]} & {*new["unfinished_lanes"]})
+    return joined
+
+
+def _join_blocks(old: OffsetBlock, new: OffsetBlock) -> OffsetBlock:
+    """Both as one where they overlap or touch and agree; else the new one."""
+    low, high = sorted((old, new), key=lambda block: block.first)
+    behind = low.ids[high.first - low.first :]
+    common = min(len(behind), len(high.ids))
+    if high.first > low.first + len(low.ids) or behind[:common] != high.ids[:common]:
+        return new
+    return OffsetBlock(low.first, low.ids + high.ids[len(behind) :])
 
 
 class OffsetIndex:
@@ -90,7 +139,7 @@ class OffsetIndex:
         return list(changed.items())
 
     def _row(self) -> bytes:
-        return self._first.to_bytes(_OFFSET_BYTES, "big") + b"".join(self._ids)
+        return _encode_block(OffsetBlock(self._first, self._ids))
 
 
 class ProgressTable:

@@ -23,13 +23,21 @@ from tests.support.commit_fakes import request
 __all__ = ["Schedule", "play", "small_limits"]
 
 _SETTLE_LIMIT_S = 120.0
+_WHOLE = 0.35  # of the schedules send through gateways, the others put dispatches into the log
 _FATES: Final = ("ok",) * 12 + ("lose_reply",) * 2 + ("fail", "refuse")
 
 
 class Schedule:
     """See the module; `play` is the way in."""
 
-    def __init__(self, loop: SimLoop, seed: int, trace: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        seed: int,
+        trace: list[str] | None = None,
+        *,
+        whole: bool | None = None,
+    ) -> None:
         self.random = Random(seed)
         self.loop = loop
         self.judge = Judge()
@@ -41,7 +49,8 @@ class Schedule:
         self.sent: list[CommitRequest] = []
         self.numbers = 0
         self._events: Counter[str] = Counter()
-        self.whole = self.random.random() < 0.35
+        through_gateways = self.random.random() < _WHOLE
+        self.whole = through_gateways if whole is None else whole
         self._start_worker()
         if self.whole:
             self.gateways.append(self.world.gateway())
@@ -78,7 +87,8 @@ class Schedule:
     def _alive(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.alive]
 
-    def _kill(self, worker: Worker) -> None:
+    def kill(self, worker: Worker) -> None:
+        """SIGKILL a worker."""
         self._note("kill", worker.process.name)
         self.loop.kill(worker.process)
         self.workers.remove(worker)
@@ -88,7 +98,7 @@ class Schedule:
         self.judge.raise_found()
         for worker in list(self.workers):
             if worker.starting.done() and worker.starting.exception() is not None:
-                self._kill(worker)
+                self.kill(worker)
                 continue
             for shard in worker.rig.materializer.shards.values():
                 if shard.state is ShardState.FAILED:
@@ -145,7 +155,7 @@ class Schedule:
         kind = random.random()
         workers = self._alive()
         if kind < 0.25 and workers:
-            self._kill(random.choice(workers))
+            self.kill(random.choice(workers))
         elif kind < 0.4:
             self._start_worker()
         elif kind < 0.5 and workers:

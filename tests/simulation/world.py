@@ -30,72 +30,24 @@ from streams.app import QimApp
 from streams.fanout import Fanout
 from streams.pages import Page
 from streams.shard import PagedEvent
-from tables.pages import PageProducer, PageWriter
 from tables.progress import EPOCHS_KEY
-from tables.watermarks import WATERMARK_KEY, merge_rows
+from tables.watermarks import WATERMARK_KEY
 from tests.simulation.judge import Judge, marks_in
 from tests.simulation.loop import Process, SimLoop
 from tests.simulation.network import Network, carry_out
+from tests.simulation.tables import Tables
 from tests.support.commit_fakes import OUTBOX_PARTITIONS, FakeOutbox, HookedStore
 from tests.support.dispatch_fakes import SHARDS
 from tests.support.records import FakeRecord
 from tests.support.virtual_time import EPOCH_MS, VirtualClock
 from tests.support.worker_rig import Durable, WorkerRig
 
-__all__ = ["Gateway", "Tables", "Worker", "World"]
+__all__ = ["Gateway", "Worker", "World"]
 
 _SNAPSHOTS = 4
 _ROLLBACK_S = 2.0  # appendfsync everysec may lose up to two seconds
 _RESTART_S = 0.1  # lease terms that were lost are never given again, because a restart takes longer than a millisecond
-Row = tuple[bytes, bytes | None]
 Place = tuple[str, int]
-
-
-class Tables(PageWriter):
-    """One worker's tables over the changelogs of all."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(PageProducer(lambda: None))
-        self._world = world
-        self.rows: dict[Place, dict[bytes, bytes]] = defaultdict(dict)
-        self.changelogs = world.changelogs
-
-    async def write(self, table: Any, partition: int, rows: Sequence[Row]) -> None:
-        """See PageWriter: first the changelog, then, once it answered, the local rows."""
-        if not rows:
-            return
-        live = cast("list[tuple[bytes, bytes]]", list(rows))
-
-        async def work() -> None:
-            self._world.changelogs[table, partition] += live
-            if table == "watermark":
-                self._world.judge.row_written(partition, WATERMARK_ROW.decode(live[-1][1]))
-
-        await self._world.network.call(table, work)
-        self.rows[table, partition].update(live)
-
-    def get(self, table: Any, partition: int, key: bytes) -> bytes | None:
-        """See PageWriter."""
-        return self.rows[table, partition].get(key)
-
-    def get_many(self, table: Any, partition: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See PageWriter."""
-        rows = self.rows[table, partition]
-        return [rows.get(key) for key in keys]
-
-    def scan(self, table: Any, partition: int, prefix: bytes = b"", start: bytes = b"") -> Any:
-        """See PageWriter."""
-        rows = sorted(self.rows[table, partition].items())
-        return iter([row for row in rows if row[0].startswith(prefix) and row[0] >= start])
-
-    def recover(self, *, compacted: bool) -> None:
-        """Read the changelogs from their beginning; a compacted one has only the last row of each key."""
-        self.rows.clear()
-        for place, log in self.changelogs.items():
-            local = self.rows[place]
-            for key, value in dict(log).items() if compacted else log:
-                merged = place[0] == "watermark"
-                local[key] = merge_rows(key, local.get(key), value) if merged else value
 
 
 class _Acknowledged(list[tuple[int, int, int]]):

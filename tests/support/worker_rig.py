@@ -34,7 +34,7 @@ from streams.pages import Page
 from streams.push import PushWriter
 from streams.shard import PagedEvent, ShardTask
 from tables.pages import PageProducer, PageWriter
-from tables.progress import EPOCHS_KEY, ProgressTable, is_dispatch_row
+from tables.progress import EPOCHS_KEY, ProgressTable, is_dispatch_row, merge_progress
 from tables.watermarks import WATERMARK_KEY, WatermarksTable, merge_rows
 from tests.support.dispatch_fakes import SHARDS
 from tests.support.hooks import Hooks
@@ -122,8 +122,8 @@ class _Tables(PageWriter):
         for (table, partition), log in self.changelogs.items():
             local = self.rows[table, partition]
             for key, value in log:
-                merged = table == "watermark"
-                local[key] = merge_rows(key, local.get(key), value) if merged else value
+                merge = merge_rows if table == "watermark" else merge_progress
+                local[key] = merge(key, local.get(key), value)
 
 
 class Durable:

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import RecordError
-from schemas.records import DISPATCH_PROGRESS, WATERMARK_ROW, DispatchProgress, WatermarkRow
+from schemas.records import (
+    DISPATCH_PROGRESS,
+    SHARD_EPOCHS,
+    WATERMARK_ROW,
+    DispatchProgress,
+    WatermarkRow,
+)
 from schemas.watermarks import ABSENT, LaneMark, pack_uniform, pack_w
-from tables.progress import ProgressTable
+from tables.progress import EPOCHS_KEY, ProgressTable, merge_progress
 from tables.watermarks import WATERMARK_KEY, WatermarksTable, merge_rows, supersedes
 from tests.support.tables import FakeKafkaProducer, FakeTable, page_writer
 
@@ -119,3 +125,76 @@ def test_row_kept_after_any_log_is_a_largest_one(log: list[tuple[int, int]]) -> 
     row = WATERMARK_ROW.decode(kept)
     assert (row["lease_term"], row["w"]) == max((t, pack_uniform(w)) for t, w in log)
     assert supersedes(row, row)
+
+
+def row_of(done: int, unfinished: list[int], *, seen: int = 5, digest: int = 1) -> bytes:
+    return DISPATCH_PROGRESS.encode(
+        {
+            "payload_digest": bytes([digest]) * 32,
+            "canonical_log_offset": 5,
+            "max_observed_offset": seen,
+            "last_seen_ms": seen,
+            "completed_at_ms": 1,
+            "manifest": b"",
+            "expected": 3,
+            "done": done,
+            "unfinished_lanes": unfinished,
+        }
+    )
+
+
+ROW_KEY = b"d" * 16
+
+
+@pytest.mark.contract("TAKE-01", "TAKE-09", "DP-03")
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        (row_of(1, [2, 3]), row_of(3, []), row_of(3, [])),
+        (row_of(3, []), row_of(1, [2, 3]), row_of(3, [])),  # the late row of a fenced worker
+        (row_of(2, [3], seen=9), row_of(2, [2, 3]), row_of(2, [3], seen=9)),
+        (row_of(3, []), row_of(1, [2], digest=2), row_of(1, [2], digest=2)),
+    ],
+)
+def test_what_was_finished_stays_finished_whoever_wrote_last(
+    first: bytes, second: bytes, kept: bytes
+) -> None:
+    assert merge_progress(ROW_KEY, first, second) == kept
+    assert merge_progress(ROW_KEY, None, first) == first
+
+
+def block(first: int, ids: bytes) -> bytes:
+    return first.to_bytes(8, "big") + b"".join(bytes([one]) * 16 for one in ids)
+
+
+@pytest.mark.contract("TAKE-01")
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        (block(0, b"ab"), block(0, b"abcd"), block(0, b"abcd")),
+        (block(0, b"abcd"), block(0, b"ab"), block(0, b"abcd")),  # late
+        (block(2, b"cd"), block(0, b"abc"), block(0, b"abcd")),
+        (block(0, b"ab"), block(2, b"cd"), block(0, b"abcd")),  # they touch
+        (block(0, b"abcdef"), block(2, b"cd"), block(0, b"abcdef")),
+        (block(0, b"a"), block(3, b"d"), block(3, b"d")),  # a hole between them
+        (block(0, b"ab"), block(0, b"xbc"), block(0, b"xbc")),  # another log
+    ],
+)
+def test_blocks_of_one_log_are_joined(first: bytes, second: bytes, kept: bytes) -> None:
+    assert merge_progress(b"\x00block\0\0\0\0\0\0", first, second) == kept
+
+
+@pytest.mark.contract("TAKE-04")
+def test_an_epoch_never_goes_back_by_a_late_row() -> None:
+    one, two = (
+        SHARD_EPOCHS.encode(
+            {
+                "lease_term": 10 - newest,
+                "owner": "w",
+                "boundaries": [{"epoch": e, "first_offset": e - 1} for e in range(1, newest + 1)],
+            }
+        )
+        for newest in (1, 2)
+    )
+    assert merge_progress(EPOCHS_KEY, one, two) == two
+    assert merge_progress(EPOCHS_KEY, two, one) == two
