@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from clients.timeline import Entry
 from gateway.ports import CommittedMessage
 from gateway.visibility import ShardView
 from schemas.constants import LANE_COUNT
@@ -241,3 +242,21 @@ class Judge:
                     f"device of {user} pulled {len(shown)} entries, {len(set(shown))} different ones, "
                     f"of {len(wanted)}"
                 )
+
+    def final_answers(self, devices: dict[int, list[bytes]]) -> None:
+        """Everything that was acknowledged is shown to both, and under the coordinates that the client was told."""
+        shown = {
+            user: {Entry(raw).message_id: Entry(raw) for raw in entries}
+            for user, entries in devices.items()
+        }
+        coordinates: dict[bytes, tuple[bytes, int]] = {}
+        for asked, result in self.world.answers:
+            if not isinstance(result, CommittedMessage):
+                raise Violation(f"a valid message was refused: {result!r}")
+            told = (result.message_id, result.conversation_seq)
+            if coordinates.setdefault(asked.client_message_id, told) != told:
+                raise Violation("one message was acknowledged with two sets of coordinates")
+            for user in (asked.user, asked.recipient_user_id):
+                entry = shown[user].get(result.message_id)
+                if entry is None or entry.conversation_seq != result.conversation_seq:
+                    raise Violation(f"an acknowledged message is not shown to {user}")

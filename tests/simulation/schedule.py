@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-from clients.timeline import Entry
-from gateway.ports import CommitRequest, CommittedMessage
+from gateway.ports import CommitRequest
 from schemas.records import WATERMARK_ROW
 from streams.shard import ShardState
 from tests.simulation.judge import Judge, Violation, marks_in
@@ -169,12 +168,24 @@ class Schedule:
                 self._note("pause", worker.process.name)
                 self.loop.pause(worker.process)
         elif kind < 0.8:
-            if self.world.roll_back(random):
-                self._note("roll back")
+            self._roll_back()
         elif self.whole and kind < 0.9:
             self._disturb_gateways()
         else:
             self.world.follow(from_compacted=True)
+
+    def _roll_back(self) -> None:
+        """The mailbox store loses its last moments, and with them who had the shard.
+
+        Whoever lost the shard before is gone by then: that a rolled back lease goes to a worker whose tables are older than
+        the log is left out (docs/testing.md).
+        """
+        lease = self.world.leases._leases.get(SHARD)
+        if self.world.roll_back(self.random):
+            self._note("roll back")
+            for worker in self._alive():
+                if lease is not None and worker.process.name != lease.owner:
+                    self.kill(worker)
 
     def _make_zombie(self, worker: Worker) -> None:
         """It stands still past its lease with whatever it has on its way, and another one takes over."""
@@ -283,31 +294,11 @@ class Schedule:
             while before != device.cursor:
                 before = device.cursor
                 device.pull(self.world)
-        self.judge.final(
-            {device.user: device.shown for device in self.devices},
-            dict.fromkeys(PEOPLE, SHARD),
-        )
-        self._judge_commits()
+        shown = {device.user: device.shown for device in self.devices}
+        self.judge.final(shown, dict.fromkeys(PEOPLE, SHARD))
+        self.judge.final_answers(shown)
         if self.loop.errors:
             raise Violation(f"nobody handled {self.loop.errors[0]!r}")
-
-    def _judge_commits(self) -> None:
-        """Everything that was acknowledged is shown to both, and under the coordinates that the client was told."""
-        shown = {
-            device.user: {Entry(raw).message_id: Entry(raw) for raw in device.shown}
-            for device in self.devices
-        }
-        coordinates: dict[bytes, Any] = {}
-        for asked, result in self.world.answers:
-            if not isinstance(result, CommittedMessage):
-                raise Violation(f"a valid message was refused: {result!r}")
-            told = (result.message_id, result.conversation_seq)
-            if coordinates.setdefault(asked.client_message_id, told) != told:
-                raise Violation("one message was acknowledged with two sets of coordinates")
-            for user in (asked.user, asked.recipient_user_id):
-                entry = shown[user].get(result.message_id)
-                if entry is None or entry.conversation_seq != result.conversation_seq:
-                    raise Violation(f"an acknowledged message is not shown to {user}")
 
 
 def play(seed: int, *, steps: int = 80, trace: list[str] | None = None) -> Schedule:
