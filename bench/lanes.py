@@ -19,24 +19,21 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from bench.latency import summarize_s
 from bench.target import Target
+from bench.wide import SHARD, TENANT, users_in, wide_dispatch
 from clients.client import Client
 from clients.config import ClientConfig, Login
 from clients.events import EntriesShown, SessionEvent
 from schemas.constants import LANE_COUNT
-from schemas.identifiers import lane_of, shard_of, trace_id_of
-from schemas.message import encode_message, encode_outbox_head, join_outbox, join_record
+from schemas.identifiers import lane_of
 from schemas.records import GROUP_DISPATCH, WATERMARK_ROW
 from schemas.topics import WATERMARKS_TABLE, changelog_topic, dispatch_topic
 from schemas.watermarks import unpack_w
 from stores.mailbox import ScanRequest, ScanResult
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
-from streams.fanout_core import plan_dispatches
 
-__all__ = ["LaneOptions", "run_lanes", "users_in", "wide_dispatch"]
+__all__ = ["LaneOptions", "run_lanes"]
 
-_TENANT: Final = 0
-_SHARD: Final = 0
 _WIDE_LANES: Final = range(LANE_COUNT // 2)
 _FREE_LANES: Final = range(LANE_COUNT // 2, LANE_COUNT)
 _WAIT_S: Final = 120.0
@@ -67,44 +64,6 @@ class _Row(NamedTuple):
     marks: tuple[int, ...]
 
 
-def users_in(shard_count: int, lanes: Iterable[int], count: int, first: int) -> list[int]:
-    """The first `count` users from `first` on that live on shard 0 in one of `lanes`."""
-    wanted = frozenset(lanes)
-    living = (
-        user
-        for user in itertools.count(first)
-        if shard_of(_TENANT, user, shard_count) == _SHARD and lane_of(_TENANT, user) in wanted
-    )
-    return list(itertools.islice(living, count))
-
-
-def wide_dispatch(shard_count: int, users: Sequence[int]) -> tuple[bytes, bytes]:
-    """(key, value) of the dispatch of a new message to `users`, who all live on one shard."""
-    minted = secrets.randbits(127)
-    message_id = minted.to_bytes(16, "big")
-    parts = encode_message(
-        tenant=_TENANT,
-        message_id=message_id,
-        trace_id=trace_id_of(minted),
-        conversation_id=secrets.token_bytes(16),
-        sender=users[0],
-        sender_device_id=secrets.token_bytes(16),
-        client_message_id=secrets.token_bytes(16),
-        committed_at_ms=time.time_ns() // 1_000_000,
-        message_type=1,
-        custom_type="",
-        body=b"to everybody",
-        mentions=(),
-        reply_to=None,
-        member_count=1,  # inlined: a group's real size would move the body out of the entry
-    )
-    head = encode_outbox_head(
-        _TENANT, message_id, users[0], list(users), [_SHARD], parts.event_bytes
-    )
-    (planned,) = plan_dispatches(join_outbox(head, join_record(parts, 1)), shard_count)
-    return planned.key, planned.value
-
-
 class _Pairs:
     """Direct traffic; `e2e_s` has (due moment, latency) of every message that arrived, `missing` the others."""
 
@@ -119,7 +78,7 @@ class _Pairs:
 
     def _client(self, target: Target, user: int) -> Client:
         device_id = secrets.token_bytes(16)
-        login = Login(_TENANT, user, device_id, target.token(user, device_id))
+        login = Login(TENANT, user, device_id, target.token(user, device_id))
 
         def listen(event: SessionEvent) -> None:
             if isinstance(event, EntriesShown):
@@ -159,8 +118,8 @@ class _Logs:
     def __init__(self, target: Target) -> None:
         settings = target.settings
         self._broker = settings.broker
-        self._dispatch = TopicPartition(dispatch_topic(settings.app_id), _SHARD)
-        self._rows = TopicPartition(changelog_topic(settings.app_id, WATERMARKS_TABLE), _SHARD)
+        self._dispatch = TopicPartition(dispatch_topic(settings.app_id), SHARD)
+        self._rows = TopicPartition(changelog_topic(settings.app_id, WATERMARKS_TABLE), SHARD)
         self.ready = asyncio.Event()
         self.records: list[_Logged] = []
         self.rows: list[_Row] = []
@@ -216,7 +175,7 @@ async def _inject(target: Target, key: bytes, value: bytes) -> int:
     await producer.start()
     try:
         topic = dispatch_topic(settings.app_id)
-        sent = await producer.send_and_wait(topic, value, key=key, partition=_SHARD)
+        sent = await producer.send_and_wait(topic, value, key=key, partition=SHARD)
         return int(sent.offset)
     finally:
         await producer.stop()
@@ -229,7 +188,7 @@ async def _without_entry(target: Target, users: Sequence[int], offset: int) -> i
     store = RedisMailboxStore(links, settings.app_id)
     chosen = users[:: max(1, len(users) // _CHECKED)]
     scans = [
-        ScanRequest(_TENANT, user, _SHARD, (1,), (1 << 48 | offset) - 1, 1 << 48 | offset, 4, 4096)
+        ScanRequest(TENANT, user, SHARD, (1,), (1 << 48 | offset) - 1, 1 << 48 | offset, 4, 4096)
         for user in chosen
     ]
     try:
@@ -302,7 +261,7 @@ def _report(
     for record in logs.records:
         if not any(begin <= record.at_ms <= end for begin, end in spans) or record in wides:
             continue
-        lanes = {lane_of(_TENANT, user) for user in record.recipients}
+        lanes = {lane_of(TENANT, user) for user in record.recipients}
         covered_ms = logs.covered_ms(record, lanes)
         if covered_ms is None:
             uncovered += 1

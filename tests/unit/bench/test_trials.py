@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from bench.cli import parse
-from bench.lanes import users_in, wide_dispatch
+from bench.wide import users_in, wide_dispatch
 from bench.overload import memory_is_bounded
 from bench.trials import TRIALS
 from schemas.identifiers import lane_of, shard_of
