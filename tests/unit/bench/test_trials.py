@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 
 from bench.cli import parse
-from bench.wide import users_in, wide_dispatch
 from bench.overload import memory_is_bounded
 from bench.trials import TRIALS
+from bench.wide import users_in, wide_dispatch
 from schemas.identifiers import lane_of, shard_of
 from schemas.records import GROUP_DISPATCH
 
