@@ -19,6 +19,7 @@ from streams.lanes import LaneLedger, pack_marks
 from streams.materialize_core import PagePlan, ShardPipeline
 from streams.materializer import Materializer
 from streams.shard import ShardTask
+from streams.takeover import plan_takeover
 
 __all__ = ["PLANTS"]
 
@@ -101,11 +102,11 @@ def _start_at_acknowledged() -> AbstractContextManager[Any]:
 def _table_alone() -> AbstractContextManager[Any]:
     """A start believes the table and does not ask the mailbox, which may have lost something."""
 
-    def wrong(_: Any, table: Any, mailbox: Any) -> Any:
-        del mailbox
-        return table
+    def wrong(table: Any, store: Any, recomputed: Any, log_first: int) -> Any:
+        del store
+        return plan_takeover(table, table, recomputed, log_first)
 
-    return patch("streams.materializer.map", wrong, create=True)
+    return patch("streams.materializer.plan_takeover", wrong)
 
 
 def _last_row_wins() -> AbstractContextManager[Any]:
