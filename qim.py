@@ -5,6 +5,7 @@ outbox -> fanout -> dispatch[shard] -> materializer -> mailbox (Redis), tables p
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -28,6 +29,7 @@ from stores.leases import RedisShardLeases
 from stores.paging import failed_stages, page_counters
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
+from stores.slots import SlotBoard
 from stores.start_gates import pass_start_gates
 from streams.app import QimApp, StreamConfig
 from streams.appender import MailboxAppender
@@ -37,6 +39,7 @@ from streams.leases import LeaseKeeper
 from streams.materializer import Materializer
 from streams.push import PushWriter
 from streams.readings import PipelineReadings
+from streams.slots import SlotKeeper
 from streams.stalls import StallAlarm, pending_lanes
 from streams.topology import node
 from tables.progress import ProgressTable, merge_progress
@@ -93,8 +96,28 @@ materializer = Materializer(
     shard_count=shards,
     push_partitions=settings.push_partitions,
 )
-alarm = StallAlarm(lambda: pending_lanes(app.qim_consumer, materializer.shards.values()))
-stages = (fanout, appender, pushes, keeper, alarm)
+alarm = StallAlarm(
+    lambda: pending_lanes(app.qim_consumer, materializer.shards.values()),
+    on_failover=materializer.stalled,
+)
+
+
+async def own(owned: frozenset[int], drained: Callable[[], Awaitable[None]]) -> None:
+    """Make these slots the worker's assignment; the consumer exists from the start on."""
+    await app.qim_consumer.inline.own(owned, drained)
+
+
+slots = SlotKeeper(
+    SlotBoard(links[0], settings.app_id, settings.slot_count),
+    leases,
+    keeper,
+    configured=settings.owned_slots,
+    slot_count=settings.slot_count,
+    shard_count=shards,
+    own=own,
+    on_defect=app.crash,
+)
+stages = (fanout, appender, pushes, keeper, alarm, slots)
 app.metrics.sources.append(
     PipelineReadings(
         shards=lambda: list(materializer.shards.values()),
@@ -109,6 +132,7 @@ mount_control(app, materializer, settings.control_token.get_secret_value())
 
 async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
     """Runs once the tables are recovered, before any record is read: leases, then positions."""
+    fanout.failed.clear()  # a partition that could not go on tries again under its new assignment
     for stage in stages:
         stage.start()
     starts = await materializer.start_shards(partitions)
@@ -117,10 +141,11 @@ async def start_offsets(partitions: set[TP]) -> dict[TP, int]:
 
 
 async def drain() -> None:
-    """Runs before the tables close: pages in hand are finished, leases are given back."""
-    await alarm.stop()
+    """Runs before the tables close: pages in hand are finished; at the end leases are given back."""
     await materializer.drain()
-    await keeper.stop()
+    if app.should_stop:
+        await alarm.stop()
+        await slots.stop()
 
 
 async def start_gate() -> None:
@@ -128,7 +153,17 @@ async def start_gate() -> None:
     await pass_start_gates(settings, links)
 
 
+async def first_slots() -> frozenset[int]:
+    """The slots to begin with; a worker without any looks for one from now on."""
+    owned = await slots.first_slots()
+    if not owned:
+        slots.start()
+    return owned
+
+
 app.start_gate = start_gate
+app.first_slots = first_slots
+app.stop_spare = slots.stop
 app.start_offsets = start_offsets
 app.drain_shards = drain
 app.ready_checks += [fanout.not_ready, materializer.not_ready, failed_stages]
@@ -172,5 +207,6 @@ async def stats(view: View, request: Request) -> Response:
                 str(tp.partition): why for tp, why in fanout.failed.items()
             },
             "pushes_dropped": pushes.dropped,
+            "slots": slots.report,
         }
     )

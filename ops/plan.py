@@ -22,7 +22,7 @@ _DEFAULT_SLOTS = 4
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What the caller chooses: counts of shards, workers, gateways and Redis instances."""
+    """What the caller chooses: counts of shards, workers, spare workers, gateways and Redis instances."""
 
     shards: int = 8
     workers: int = 1
@@ -30,6 +30,7 @@ class StackOptions:
     mailbox_redis: int = 1
     commit_redis: int = 1
     app_id: str = "qim"
+    spares: int = 0
 
     @property
     def slots(self) -> int:
@@ -68,6 +69,7 @@ class StackPlan:
     gateway_web_ports: tuple[int, ...]
     token_secret: str
     cursor_secret: str
+    spare_web_ports: tuple[int, ...] = ()
 
     @property
     def servers(self) -> ServerAddresses:
@@ -94,9 +96,10 @@ def _create(options: StackOptions) -> StackPlan:
         options.workers,
         options.gateways,
         options.gateways,
+        options.spares,
     )
     ports = iter(free_ports(sum(counts)))
-    kafka, mailbox, commit, worker, gateway, web = (
+    kafka, mailbox, commit, worker, gateway, web, spare = (
         tuple(next(ports) for _ in range(count)) for count in counts
     )
     return StackPlan(
@@ -111,6 +114,7 @@ def _create(options: StackOptions) -> StackPlan:
         gateway_web_ports=web,
         token_secret=secrets.token_hex(32),
         cursor_secret=secrets.token_hex(32),
+        spare_web_ports=spare,
     )
 
 
@@ -139,6 +143,7 @@ def _adapt(plan: StackPlan, options: StackOptions) -> StackPlan:
         worker_web_ports=_resized(plan.worker_web_ports, options.workers),
         gateway_ports=_resized(plan.gateway_ports, options.gateways),
         gateway_web_ports=_resized(plan.gateway_web_ports, options.gateways),
+        spare_web_ports=_resized(plan.spare_web_ports, options.spares),
     )
 
 

@@ -124,6 +124,7 @@ class Stack:
             "gateway": (f"{LOOPBACK}:{port}" for port in plan.gateway_ports),
             "gateway-web": (f"{LOOPBACK}:{port}" for port in plan.gateway_web_ports),
             "worker-web": (f"{LOOPBACK}:{port}" for port in plan.worker_web_ports),
+            "spare-web": (f"{LOOPBACK}:{port}" for port in plan.spare_web_ports),
             "mailbox": servers.mailbox_redis,
             "commit": servers.commit_redis,
         }
@@ -230,6 +231,9 @@ class Stack:
             name = f"worker-{index}"
             slots = plan.slots_of(index)
             added[name] = worker_service(name, slots, port, self.folder / name, self.values)
+        for index, port in enumerate(plan.spare_web_ports):
+            name = f"spare-{index}"
+            added[name] = worker_service(name, (), port, self.folder / name, self.values)
         for index, port in enumerate(plan.gateway_ports):
             name = f"gateway-{index}"
             web = plan.gateway_web_ports[index]

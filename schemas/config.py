@@ -68,7 +68,9 @@ class Settings(BaseSettings):
     mailbox_shard_count: int = Field(8, description="partitions of dispatch, power of two (FAN-12)")
     slot_count: int = Field(4, description="ownership slots, power of two, fixed with the topics")
     slots: Annotated[tuple[int, ...] | None, NoDecode] = Field(
-        None, description="slots this worker owns, comma separated; unset: all"
+        None,
+        description="slots this worker begins with, comma separated; empty or `spare`: none, it waits for"
+        " slots that lose their owner; unset: all",
     )
     push_partitions: int = Field(4, ge=1, le=256, description="connection shards of the push topic")
     worker_name: str = Field(
@@ -138,7 +140,7 @@ class Settings(BaseSettings):
     @classmethod
     def _split_slots(cls, value: object) -> object:
         return (
-            tuple(int(part) for part in value.split(",") if part.strip())
+            tuple(int(part) for part in value.split(",") if part.strip() not in {"", "spare"})
             if isinstance(value, str)
             else value
         )
@@ -167,9 +169,7 @@ class Settings(BaseSettings):
             parse_kill_point(self.test_kill_point)
         if self.mailbox_shard_count % self.slot_count:
             raise ValueError("slot_count must divide mailbox_shard_count")
-        if self.slots is not None and (
-            not self.slots or not set(self.slots) <= set(range(self.slot_count))
-        ):
+        if self.slots is not None and not set(self.slots) <= set(range(self.slot_count)):
             raise ValueError(f"slots must be among 0..{self.slot_count - 1}")
         return self
 

@@ -38,6 +38,7 @@ __all__ = ["QimApp", "QimWorker", "StreamConfig"]
 _MAX_BATCH_BYTES = 1 << 20
 _ROCKSDB_BUFFER_BYTES = 8 << 20  # Faust's defaults allow a cache of 2 GiB for each partition
 
+FirstSlots = Callable[[], Awaitable[frozenset[int]]]
 StartOffsets = Callable[[set[TP]], Awaitable[Mapping[TP, int]]]
 Drain = Callable[[], Awaitable[None]]
 ReadyCheck = Callable[[], str | None]
@@ -141,8 +142,9 @@ class QimApp(faust.App):
     """A Faust app that moves pages over statically owned partitions.
 
     Hooks, to be set before the start:
+    `first_slots()` says which slots to begin with, instead of the configured ones; none at all make a spare;
     `start_offsets(partitions)` gives the first offset to process of stream partitions, after table recovery;
-    `drain_shards()` finishes the pages in hand before the tables close;
+    `drain_shards()` finishes the pages in hand before the tables close, `stop_spare()` ends a worker that holds none;
     `start_gate()` raises StartRefused before anything of the app is started;
     `row_merges[table]` chooses the row to keep when recovery reads a key again;
     `configure_logging()` replaces the handlers that Faust installs;
@@ -153,9 +155,12 @@ class QimApp(faust.App):
     def __init__(self, config: StreamConfig, **options: Any) -> None:
         self.qim = config
         self.ownership = SlotOwnership(config.slot_count, config.owned_slots)
+        self.first_slots: FirstSlots | None = None
+        self.positioned = asyncio.Event()  # set when the streams of the present assignment flow
         self.start_offsets: StartOffsets | None = None
         self.drain_shards: Drain | None = None
         self.start_gate: Drain | None = None
+        self.stop_spare: Drain | None = None
         self.configure_logging: Callable[[], object] | None = None
         self.paced_topics: set[str] = set()
         self.row_merges: dict[str, RowMerge] = {}
@@ -181,6 +186,8 @@ class QimApp(faust.App):
     async def on_stop(self) -> None:
         """Stop what the app itself runs."""
         self._lag.stop()
+        if not self.ownership.owned and self.stop_spare is not None:
+            await self.stop_spare()  # nothing is drained where nothing was assigned
         await super().on_stop()
 
     @property
@@ -247,6 +254,8 @@ class QimApp(faust.App):
 
     def not_ready(self) -> str | None:
         """Why the worker is not ready, or None (TAKE-08)."""
+        if not self.ownership.owned:  # a spare is ready to take over
+            return next((reason for check in self.ready_checks if (reason := check())), None)
         if not self.tables.actives_ready:
             return "tables are being recovered"
         consumer = self.qim_consumer

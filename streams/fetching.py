@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka import AIOKafkaConsumer
@@ -120,6 +120,8 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
     async def subscribe(self, topics: Iterable[str]) -> None:
         """Own the planned partitions of these topics; repeated calls with the same topics change nothing.
 
+        With `app.first_slots` the slots are those that it says; none at all make a spare worker, which waits for `own`.
+
         The assignment runs as a task of its own: Faust waits for this call before it lets the listener finish.
         """
         wanted = frozenset(topics)
@@ -128,16 +130,42 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         if self._topics:
             raise StartRefused(f"topics changed after the start: {sorted(wanted ^ self._topics)}")
         self._topics = wanted
-        self.add_future(self._assign())
+        self.add_future(self._begin())
 
-    async def _assign(self) -> None:
-        """Tell Faust about the one assignment there will be, as if a rebalance had brought it."""
+    async def _begin(self) -> None:
+        app = self._worker
+        if app.first_slots is not None:
+            app.ownership = app.ownership.with_slots(await app.first_slots())
+        await self._assign(set())
+
+    async def own(self, slots: frozenset[int], drained: Callable[[], Awaitable[None]]) -> None:
+        """Make these slots the assignment; everything owned before is drained, and goes on where it is kept.
+
+        `drained` is called in between, when nothing of before is in hand any more.
+        """
+        app = self._worker
+        before = self.assignment()
+        app.ownership = app.ownership.with_slots(slots)
+        app.positioned.clear()
+        await self._assign({TP(tp.topic, tp.partition) for tp in before}, drained)
+        if slots:
+            async with asyncio.timeout(app.qim.start_timeout_s):
+                await app.positioned.wait()
+
+    async def _assign(
+        self, before: set[TP], drained: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Tell Faust about an assignment, as if a rebalance had brought it."""
         counts = await self.partition_counts(self._topics)
         app = self._worker
         app.check_partition_counts(counts)
+        if not (app.ownership.owned or before):
+            return
         partitions = cast("StaticAssignor", app.assignor).take(app.ownership.plan(counts))
         consumer = self._ensure_consumer()
-        await self._rebalance_listener.on_partitions_revoked(set())
+        await self._rebalance_listener.on_partitions_revoked(before)
+        if drained is not None:
+            await drained()
         consumer.assign(_kafka(partitions))
         for tp in _kafka(partitions):  # no await since assign(): aiokafka never acts on it itself
             consumer._subscription.pause(tp)

@@ -119,6 +119,12 @@ class Materializer:
         if task is not None:
             task.start_again("its lease is gone")
 
+    def stalled(self, shard: int) -> None:
+        """A lane of the shard stands still for too long: unless the shard writes all the time, it starts again (LANE-08)."""
+        task = self.shards.get(shard)
+        if task is not None and not task.is_writing:
+            task.start_again("a lane stands still")
+
     # --- ShardServices ---------------------------------------------------------------------------------------
     async def position(self, shard: int) -> Position:
         """Fence first, then read where the shard stands, and tell the gateways where that is not where it was."""

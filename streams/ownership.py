@@ -1,8 +1,8 @@
 """Which partitions a worker owns, and the Faust assignor that says so.
 
 Shards are grouped into slots: slot k of n holds the partitions p with p % n == k, of every topic and of every table
-alike. A worker is told its slots and keeps them; no consumer group is joined and nothing ever rebalances
-(TAKE-06, ADAPT-01). Who may own a slot is decided elsewhere, by leases.
+alike. No consumer group is joined and nothing ever rebalances (TAKE-06, ADAPT-01). Who may own a slot is decided
+elsewhere, by leases (streams/slots.py).
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class SlotOwnership:
         validate_shard_count(self.slot_count)
         if not self.owned <= frozenset(range(self.slot_count)):
             raise StartRefused(f"slots {sorted(self.owned)} are not among 0..{self.slot_count - 1}")
+
+    def with_slots(self, owned: frozenset[int]) -> SlotOwnership:
+        """The same rule for other slots."""
+        return SlotOwnership(self.slot_count, owned)
 
     def owns(self, partition: int) -> bool:
         """Whether this worker consumes `partition` and keeps the tables of it."""

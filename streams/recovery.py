@@ -37,7 +37,13 @@ _WATCH_S = 0.5
 
 
 class BatchRecovery(Recovery):
-    """Recovery that is fed by the consumer and judged by fetch positions."""
+    """Recovery that is fed by the consumer and judged by fetch positions.
+
+    `positioned` is false from a new assignment until the changelogs are read from where the tables end: before that, positions
+    stand at the end of the logs, where their end was asked for.
+    """
+
+    positioned = False
 
     @property
     def _worker(self) -> QimApp:
@@ -69,7 +75,7 @@ class BatchRecovery(Recovery):
 
     def step(self, consumer: QimConsumer) -> None:
         """Take the fetch positions over and end the recovery when every partition is at its end."""
-        if not self.in_recovery:
+        if not (self.in_recovery and self.positioned):
             return
         for tp in self.active_tps:
             reached = consumer.inline.fetch_position(tp) - 1
@@ -84,6 +90,7 @@ class BatchRecovery(Recovery):
         """Seek behind the last applied record; Faust would seek onto it, below the log's start after a trim."""
         del title
         await consumer.seek_wait({tp: offsets[tp] + 1 for tp in tps})
+        self.positioned = True
 
     async def _wait(self, coro: Any, timeout: Any = None) -> None:  # noqa: ASYNC109
         """Wait as Faust does, but fail where it would go on as if the answer had come."""

@@ -38,10 +38,8 @@ __all__ = ["PagedEvent", "ShardServices", "ShardState", "ShardTask"]
 _log = logging.getLogger(__name__)
 _HIGH_PAGES = SHARD_QUEUE_MAX_PAGES
 _LOW_PAGES = SHARD_QUEUE_MAX_PAGES // 4
-_DAMAGE = (
-    ErrorCode.INTERNAL,
-    ErrorCode.MAILBOX_DIRTY,
-)  # codes of a store fault that no replay mends
+_DAMAGE = (ErrorCode.INTERNAL, ErrorCode.MAILBOX_DIRTY)  # no replay mends these
+_WRITING_S = 30.0
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _BACKLOG_MAX_ENTRIES = 1_000_000
@@ -127,6 +125,7 @@ class ShardTask:
         self.restarts = 0
         self.pipeline = ShardPipeline(position.context, position.starts, position.refused)
         self._flowing: asyncio.Timeout | None = None
+        self._durable_s = 0.0
         self._services = services
         self._segments = ShardSegments(self.shard)
         self._queue: deque[PagedEvent] = deque()
@@ -162,6 +161,11 @@ class ShardTask:
         await asyncio.gather(self._task, return_exceptions=True)
         if self.state is not ShardState.FAILED:
             self.state = ShardState.STOPPED
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something became durable a moment ago: a long backlog is no reason to begin anew."""
+        return asyncio.get_running_loop().time() - self._durable_s < _WRITING_S
 
     def start_again(self, reason: str) -> None:
         """Give up what is in hand, even a call that does not return, and start at W + 1 (LANE-08)."""
@@ -323,3 +327,4 @@ class ShardTask:
         await self._services.write_watermark(self.shard, row)
         reached(KillPoint.AFTER_W)
         self.position = at.after(plan.marks, store_w)
+        self._durable_s = asyncio.get_running_loop().time()

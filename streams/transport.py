@@ -167,6 +167,7 @@ class QimConsumer(driver.Consumer):
         self.gates.close(self._streams(assigned), Reason.START)
         self.catch_up = CatchUp()
         self._drained = False
+        self._recovery.positioned = False
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
@@ -199,6 +200,7 @@ class QimConsumer(driver.Consumer):
         self._place(starts)
         self.catch_up.begin(starts, ends)
         self._open(streams, Reason.START)
+        self._worker.positioned.set()
 
     async def _start_offsets(self, streams: set[TP]) -> dict[TP, int]:
         """First offset to process of each stream partition.

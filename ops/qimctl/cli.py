@@ -19,6 +19,7 @@ COMMANDS = {
         "show owner, lease, epoch, W and state of every shard",
     ),
     "shard": ("ops.qimctl.shards", "main_restart", "restart N: have the owner take a shard again"),
+    "slots": ("ops.qimctl.slots", "main", "list slots, or move one to another worker in order"),
     "topics": ("ops.qimctl.topics", "main", "show the topics and judge them as a start would"),
     "rebuild": (
         "ops.qimctl.rebuilding",

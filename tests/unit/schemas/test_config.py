@@ -81,7 +81,6 @@ def test_mailbox_instances_must_divide_the_shards_they_hold() -> None:
         {"slot_count": 3},
         {"slot_count": 4, "slots": "4"},
         {"slot_count": 4, "slots": "-1"},
-        {"slot_count": 4, "slots": ""},
         {"slot_count": 4, "slots": "one"},
         {"app_id": "Upper"},
         {"app_id": ""},
@@ -131,3 +130,8 @@ def test_broker_of_the_tests_is_jars_unless_told_otherwise(monkeypatch: pytest.M
     assert broker_choice() == "jars"
     monkeypatch.setenv("QIM_TEST_BROKER", "external:h:1")
     assert broker_choice() == "external:h:1"
+
+
+@pytest.mark.parametrize("text", ["", "spare", " spare "])
+def test_a_worker_without_slots_is_a_spare(text: str) -> None:
+    assert Settings.model_validate({"slot_count": 4, "slots": text}).owned_slots == frozenset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +98,7 @@ def consumer(inline: FakeInline) -> QimConsumer:
             fetch_max_wait_ms=LONG_POLL_MS,
         ),
         tables=tables,
+        positioned=asyncio.Event(),
         start_offsets=None,
         drain_shards=None,
         in_recovery=False,
