@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 
 import pytest
 
-from stores.leases import LeaseGrant, LeaseHeld, ShardLeases
+from schemas.errors import StoreFault
+from stores.leases import LeaseGrant, LeaseHeld, LeaseLost, ShardLeases
 
 __all__ = ["LeaseHarness", "LeaseSuite"]
 
@@ -81,3 +82,81 @@ class LeaseSuite:
         await granted(system.leases, 3, "a")
         await granted(system.leases, 3, "a")
         assert await system.leases.boundaries(3) == [(1, 0)]
+
+    @pytest.mark.contract("TAKE-01", "TAKE-04", "CON-39", "OPEN-11")
+    async def test_another_owner_raises_the_epoch_the_same_one_does_not(
+        self, system: LeaseHarness
+    ) -> None:
+        leases = system.leases
+        first = await leases.acquire(3, "a", TTL_MS)
+        assert isinstance(first, LeaseGrant)
+        assert first.last_owner == ""
+        assert await leases.raise_epoch(3, first.term, "a", None) == [(1, 0)]
+        again = await leases.acquire(3, "a", TTL_MS)
+        assert isinstance(again, LeaseGrant)
+        assert again.last_owner == "a"
+        await system.run_out(3)
+        taken = await leases.acquire(3, "b", TTL_MS)
+        assert isinstance(taken, LeaseGrant)
+        assert taken.last_owner == "a"
+        assert await leases.boundaries(3) == [
+            (1, 0)
+        ]  # a crash here leaves the raise to the next taker
+        await system.run_out(3)
+        retaken = await leases.acquire(3, "c", TTL_MS)
+        assert isinstance(retaken, LeaseGrant)
+        assert retaken.last_owner == "a"
+        assert await leases.raise_epoch(3, retaken.term, "c", 70) == [(1, 0), (2, 70)]
+        with pytest.raises(LeaseLost):
+            await leases.raise_epoch(3, taken.term, "b", 90)
+        assert await leases.boundaries(3) == [(1, 0), (2, 70)]
+
+    @pytest.mark.contract("TAKE-04")
+    async def test_an_epoch_never_goes_back_and_never_gets_a_second_offset(
+        self, system: LeaseHarness
+    ) -> None:
+        leases = system.leases
+        term = await granted(leases, 3, "a")
+        # What Redis lost comes back from the log's copy.
+        assert await leases.raise_epoch(3, term, "a", None, [(1, 0), (2, 50)]) == [(1, 0), (2, 50)]
+        assert await leases.raise_epoch(3, term, "a", 60, [(1, 0)]) == [(1, 0), (2, 50), (3, 60)]
+        for offset, known in ((59, []), (70, [(2, 51)])):
+            with pytest.raises(StoreFault):
+                await leases.raise_epoch(3, term, "a", offset, known)
+        assert await leases.boundaries(3) == [(1, 0), (2, 50), (3, 60)]
+
+    async def test_an_epoch_without_a_record_leaves_no_boundary(self, system: LeaseHarness) -> None:
+        term = await granted(system.leases, 3, "a")
+        assert await system.leases.raise_epoch(3, term, "b", 0) == [(2, 0)]
+        assert await system.leases.raise_epoch(3, term, "b", None, [(2, 0)]) == [(2, 0)]
+
+    @pytest.mark.contract("TAKE-06", "ADAPT-01")
+    async def test_a_second_process_of_one_name_replaces_the_first_and_not_the_other_way(
+        self, system: LeaseHarness
+    ) -> None:
+        leases = system.leases
+        await leases.acquire(3, "a", TTL_MS, instance="old")
+        newer = await leases.acquire(3, "a", TTL_MS, instance="new", replace=True)
+        assert isinstance(newer, LeaseGrant)
+        held = await leases.acquire(3, "a", TTL_MS, instance="old", replace=False)
+        assert isinstance(held, LeaseHeld)
+        assert (held.owner, held.instance) == ("a", "new")
+        again = await leases.acquire(3, "a", TTL_MS, instance="new", replace=False)
+        assert isinstance(again, LeaseGrant)
+
+    async def test_owners_tell_who_holds_who_held_and_where(self, system: LeaseHarness) -> None:
+        leases = system.leases
+        grant = await leases.acquire(3, "a", TTL_MS, instance="i", web="host:1")
+        assert isinstance(grant, LeaseGrant)
+        never, now = await leases.owners([2, 3])
+        assert (never.owner, never.last_owner, never.ttl_ms) == ("", "", 0)
+        assert (now.owner, now.instance, now.web, now.term) == ("a", "i", "host:1", grant.term)
+        assert 0 < now.ttl_ms <= TTL_MS
+        await leases.release({3: grant.term})
+        (after,) = await leases.owners([3])
+        assert (after.owner, after.last_owner, after.last_web, after.released) == (
+            "",
+            "a",
+            "host:1",
+            True,
+        )
