@@ -156,7 +156,8 @@ class Durable:
     async def entries(self, shard: int, user: int, up_to_offset: int | None = None) -> list[bytes]:
         """The user's mailbox from the zero cursor on, in order, read in small batches."""
         found: list[bytes] = []
-        after, up_to = 0, (1 << 48) + ((1 << 40) if up_to_offset is None else up_to_offset)
+        newest = max(self.leases._epochs.get(shard, {1: 0}))
+        after, up_to = 0, (newest << 48) + ((1 << 40) if up_to_offset is None else up_to_offset)
         while True:
             scan = ScanRequest(0, user, shard, (1,), after, up_to, 4, 1 << 20)
             (result,) = await self.mailboxes.range_scan([scan])
