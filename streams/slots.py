@@ -170,7 +170,12 @@ class SlotKeeper:
 
     def _note(self, level: int, text: str) -> None:
         self.history.append(text)
-        _log.log(level, "%s", text)
+        if level >= logging.ERROR:
+            _log.error("slots: %s", text)
+        elif level >= logging.WARNING:
+            _log.warning("slots: %s", text)
+        else:
+            _log.info("slots: %s", text)
 
     @property
     def report(self) -> dict[str, object]:
