@@ -235,7 +235,7 @@ async def test_an_unreachable_broker_refuses_the_start_in_time(redis_settings: S
     away = redis_settings.model_copy(update={"broker": "127.0.0.1:9", "start_timeout_s": 2.0})
     gateway = Gateway(away)
     try:
-        with pytest.raises(ServerFault, match="127.0.0.1:9"):
+        with pytest.raises(ServerFault, match=r"127\.0\.0\.1:9"):
             await gateway.start()
     finally:
         await gateway.stop()
