@@ -33,6 +33,7 @@ from stores.slots import SlotBoard
 from stores.start_gates import pass_start_gates
 from streams.app import QimApp, StreamConfig
 from streams.appender import MailboxAppender
+from streams.changelogs import ChangelogWatch
 from streams.control import mount_control
 from streams.fanout import Fanout
 from streams.leases import LeaseKeeper
@@ -101,6 +102,8 @@ alarm = StallAlarm(
     on_failover=materializer.stalled,
 )
 
+watch = ChangelogWatch(app, (progress, watermarks), lambda: list(materializer.shards.values()))
+
 
 async def own(owned: frozenset[int], drained: Callable[[], Awaitable[None]]) -> None:
     """Make these slots the worker's assignment; the consumer exists from the start on."""
@@ -117,7 +120,7 @@ slots = SlotKeeper(
     own=own,
     on_defect=app.crash,
 )
-stages = (fanout, appender, pushes, keeper, alarm, slots)
+stages = (fanout, appender, pushes, keeper, alarm, watch, slots)
 app.metrics.sources.append(
     PipelineReadings(
         shards=lambda: list(materializer.shards.values()),
@@ -145,6 +148,7 @@ async def drain() -> None:
     await materializer.drain()
     if app.should_stop:
         await alarm.stop()
+        await watch.stop()
         await slots.stop()
 
 

@@ -4,16 +4,17 @@
 -- The caller holds the lease under `term` and, where the owner changed, read the end of the shard's log after that: whoever
 -- had it before is fenced, so everything it wrote lies below that end. Boundaries that only the caller still knows (this Redis
 -- lost its end) are restored first; an epoch never goes back and never gets another offset. An epoch that covers no record at
--- all (the log is empty) leaves no boundary behind.
+-- all (the log is empty) leaves no boundary behind. The lease goes on under a new term: where an AOF loses this call but not the
+-- grant before it, the owner is fenced, takes the shard again, and restores the boundary.
 --
--- Keys (standalone Redis, undeclared), below the key prefix: shardlease:<shard> (read), shardowner:<shard>, shardepochs:<shard>;
---   see shard_acquire.
+-- Keys (standalone Redis, undeclared), below the key prefix: shardlease:<shard>, shardterm:<shard>, shardowner:<shard>,
+--   shardepochs:<shard>; see shard_acquire.
 -- Arguments: ARGV[1] key prefix, ARGV[2] shard, ARGV[3] lease term, ARGV[4] owner, ARGV[5] web address, ARGV[6] first offset of
 --   the new epoch ('' where the owner is the same: nothing is raised), ARGV[7] the largest epoch there may be, then pairs of
 --   epoch and first offset that the caller knows.
--- Writes: boundaries and owner; nothing when refused. Repeating it after it was done raises again, so callers ask
+-- Writes: boundaries, owner and term; nothing when refused. Repeating it after it was done raises again, so callers ask
 --   shard_acquire for the last owner first.
--- Returns {1, epoch, offset, ...} with all boundaries, or {0, detail} `fenced`, or {code, detail} `corrupt`.
+-- Returns {1, term, epoch, offset, ...} with the new term and all boundaries, or {0, detail} `fenced`, or {code, detail} `corrupt`.
 local prefix, shard, term, owner, web, first, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local epochs, record = prefix .. 'shardepochs:' .. shard, prefix .. 'shardowner:' .. shard
 local held = redis.pcall('HGET', prefix .. 'shardlease:' .. shard, 'term')
@@ -44,8 +45,12 @@ if first ~= '' then
   if tonumber(first) == 0 then known = {} end
   known[string.format('%d', newest + 1)] = first
 end
+local time = redis.call('TIME')
+local renewed = math.max(tonumber(term) + 1, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+redis.call('HSET', prefix .. 'shardlease:' .. shard, 'term', string.format('%.0f', renewed))
+redis.call('SET', prefix .. 'shardterm:' .. shard, string.format('%.0f', renewed))
 redis.call('DEL', epochs)
-local reply = { 1 }
+local reply = { 1, renewed }
 for epoch, offset in pairs(known) do
   redis.call('HSET', epochs, epoch, offset)
   reply[#reply + 1], reply[#reply + 2] = tonumber(epoch), tonumber(offset)

@@ -8,6 +8,7 @@ from typing import Final
 
 __all__ = [
     "ACK_TIMEOUT_S",
+    "CHANGELOG_COMPACTION_LAG_MS",
     "CLIENT_DEDUP_TTL_S",
     "COMMIT_BUCKET_COUNT",
     "CUSTOM_TYPE_MAX_BYTES",
@@ -106,6 +107,8 @@ GATEWAY_QUEUE_MAX: Final = 4096  # GW-12
 FANOUT_BATCH_MAX: Final = 512  # FAN-03
 OUTBOX_RETENTION_MS: Final = 8 * SECONDS_PER_DAY * 1000  # covers the mailbox window (LOG-12)
 DISPATCH_RETENTION_MS: Final = 8 * SECONDS_PER_DAY * 1000  # DP-11 + one day of margin
+CHANGELOG_COMPACTION_LAG_MS: Final = 3_600_000
+"""Both rows of a key stay that long where a former owner wrote late, so that whoever takes the shard sees the better one."""
 
 # --- stores --------------------------------------------------------------------------------------------------
 REDIS_INSTANCES_MAX: Final = 8  # REDIS-09

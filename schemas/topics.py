@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.config import Settings
-from schemas.constants import DISPATCH_RETENTION_MS, OUTBOX_RETENTION_MS
+from schemas.constants import (
+    CHANGELOG_COMPACTION_LAG_MS,
+    DISPATCH_RETENTION_MS,
+    OUTBOX_RETENTION_MS,
+)
 from schemas.identifiers import commit_bucket
 
 __all__ = [
@@ -50,7 +54,11 @@ class TopicSpec:
         config = {"cleanup.policy": self.cleanup_policy, "retention.ms": str(self.retention_ms)}
         if self.cleanup_policy == "compact":
             # A segment must roll before it can be compacted; small ones keep recovery short.
-            config |= {"segment.bytes": str(16 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.3"}
+            config |= {
+                "segment.bytes": str(16 * 1024 * 1024),
+                "min.cleanable.dirty.ratio": "0.3",
+                "min.compaction.lag.ms": str(CHANGELOG_COMPACTION_LAG_MS),
+            }
         return config
 
 

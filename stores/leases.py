@@ -18,6 +18,7 @@ from stores.redis_link import RedisLink
 
 __all__ = [
     "Boundaries",
+    "Completed",
     "LeaseGrant",
     "LeaseHeld",
     "LeaseLost",
@@ -55,6 +56,13 @@ class LeaseHeld(NamedTuple):
     owner: str
     ttl_ms: int
     instance: str = ""
+
+
+class Completed(NamedTuple):
+    """A shard is taken: from now on its lease has this `term`; `boundaries` are all that there are."""
+
+    term: int
+    boundaries: Boundaries
 
 
 class LeaseLost(StoreFault):
@@ -113,10 +121,10 @@ class ShardLeases(Protocol):
         known: Sequence[tuple[int, int]] = (),
         *,
         web: str = "",
-    ) -> Boundaries:
-        """Complete taking a shard under the lease `term`: a new epoch from `first_offset` on, and the owner.
+    ) -> Completed:
+        """Complete taking a shard under the lease `term`: a new epoch from `first_offset` on, the owner, a new term.
 
-        None raises nothing. `known` are boundaries from elsewhere, restored where they are missing. Returns all boundaries.
+        None raises nothing. `known` are boundaries from elsewhere, restored where they are missing.
         Raises LeaseLost, and StoreFault when an epoch would go back or get a second offset.
         """
 
@@ -204,7 +212,7 @@ class RedisShardLeases:
         known: Sequence[tuple[int, int]] = (),
         *,
         web: str = "",
-    ) -> Boundaries:
+    ) -> Completed:
         """See ShardLeases."""
         reply = await self._links[shard % len(self._links)].run(
             _RAISE,
@@ -222,7 +230,7 @@ class RedisShardLeases:
         if reply[0] != 1:
             _LOG.error("epoch refused: %s", reply[1].decode(errors="replace"))
             raise StoreFault(reply[1].decode(errors="replace"), ErrorCode.INTERNAL)
-        return sorted(zip(reply[1::2], reply[2::2], strict=True))
+        return Completed(reply[1], sorted(zip(reply[2::2], reply[3::2], strict=True)))
 
     async def owners(self, shards: Sequence[int]) -> list[ShardRecord]:
         """See ShardLeases."""

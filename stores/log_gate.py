@@ -20,6 +20,7 @@ from aiokafka.errors import KafkaError
 
 from schemas.config import Settings
 from schemas.constants import (
+    CHANGELOG_COMPACTION_LAG_MS,
     CLIENT_DEDUP_TTL_S,
     HISTORY_HOT_WINDOW_S,
     MAILBOX_RETENTION_DAYS,
@@ -36,7 +37,12 @@ _COMPACTED: Final = "compact"
 _FOR_EVER: Final = -1
 # A mailbox day ends with the retention days after it, so its first entry lives one day longer (MBX-21).
 _MAILBOX_MS: Final = (MAILBOX_RETENTION_DAYS + 1) * SECONDS_PER_DAY * 1000
-_CONFIG_NAMES: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
+_CONFIG_NAMES: Final = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "min.compaction.lag.ms",
+)
 
 
 class LogFacts(NamedTuple):
@@ -119,11 +125,15 @@ def _identity_faults(
 
 
 def _retention_faults(spec: TopicSpec, config: Mapping[str, str], needed_ms: int) -> list[str]:
-    policy, time, size = (config.get(name) for name in _CONFIG_NAMES)
+    policy, time, size, lag = (config.get(name) for name in _CONFIG_NAMES)
     if policy != spec.cleanup_policy:
         return [f"{spec.name} has cleanup.policy={policy}, must be {spec.cleanup_policy}"]
     if policy == _COMPACTED:
-        return []
+        if (lag or "").isdecimal() and int(lag or "") >= CHANGELOG_COMPACTION_LAG_MS:
+            return []
+        return [
+            f"{spec.name} has min.compaction.lag.ms={lag}, which must be at least {CHANGELOG_COMPACTION_LAG_MS}"
+        ]
     faults = []
     try:
         kept_ms = int(time or "")

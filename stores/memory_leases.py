@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.errors import ErrorCode, StoreFault
-from stores.leases import Boundaries, LeaseGrant, LeaseHeld, LeaseLost, ShardRecord
+from stores.leases import Boundaries, Completed, LeaseGrant, LeaseHeld, LeaseLost, ShardRecord
 
 __all__ = ["MemoryShardLeases"]
 
@@ -108,7 +108,7 @@ class MemoryShardLeases:
         known: Sequence[tuple[int, int]] = (),
         *,
         web: str = "",
-    ) -> Boundaries:
+    ) -> Completed:
         """See ShardLeases."""
         if self.live_term(shard) != term:
             raise LeaseLost(f"shard {shard}: lease term {self.live_term(shard)}")
@@ -128,7 +128,10 @@ class MemoryShardLeases:
             epochs = {**(epochs if first_offset else {}), newest + 1: first_offset}
         self._epochs[shard] = epochs
         self._last[shard] = (owner, web, False)
-        return sorted(epochs.items())
+        renewed = max(term + 1, self._now_ms())
+        self._terms[shard] = renewed
+        self._leases[shard].term = renewed
+        return Completed(renewed, sorted(epochs.items()))
 
     async def owners(self, shards: Sequence[int]) -> list[ShardRecord]:
         """See ShardLeases."""

@@ -25,11 +25,13 @@ from schemas.runtime_lag import RuntimeLag
 from schemas.topics import changelog_topic
 from stores.paging import Pace, failed_stages, stage_readings
 from stores.redis_link import link_readings
+from streams.changelogs import Changelogs
 from streams.ownership import SlotOwnership, StaticAssignor
 from streams.pages import PAGE_RECORDS, PagedTopic
 from streams.readings import consumer_readings
-from streams.recovery import BatchTableManager, RowMerge
+from streams.recovery import BatchTableManager
 from streams.transport import QimConsumer
+from tables.joining import RowMerge
 from tables.pages import PageProducer, PageWriter
 
 __all__ = ["QimApp", "QimWorker", "StreamConfig"]
@@ -166,7 +168,7 @@ class QimApp(faust.App):
         self.row_merges: dict[str, RowMerge] = {}
         self.ready_checks: list[ReadyCheck] = []
         self.page_producer = PageProducer(lambda: self.producer)
-        self.page_writer = PageWriter(self.page_producer)
+        self.page_writer = PageWriter(self.page_producer, Changelogs(self), self.row_merges)
         config.data_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(config.app_id, **(_faust_settings(config) | options))
         self.metrics = MetricsPage(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_LEASE_TTL_MS
 from schemas.errors import ServerFault
-from stores.leases import Boundaries, LeaseGrant, LeaseHeld, ShardLeases
+from stores.leases import Completed, LeaseGrant, LeaseHeld, ShardLeases
 
 __all__ = ["LeaseKeeper"]
 
@@ -117,11 +117,13 @@ class LeaseKeeper:
 
     async def complete(
         self, shard: int, term: int, first_offset: int | None, known: Sequence[tuple[int, int]]
-    ) -> Boundaries:
+    ) -> Completed:
         """Store the boundary of a new epoch, if any, and that the shard is ours; see ShardLeases.raise_epoch."""
-        return await self._leases.raise_epoch(
+        completed = await self._leases.raise_epoch(
             shard, term, self.owner, first_offset, known, web=self.web
         )
+        self._held[shard] = completed.term
+        return completed
 
     async def _renew(self) -> None:
         while True:

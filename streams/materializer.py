@@ -21,7 +21,7 @@ from schemas.errors import RecordError, ServerFault
 from schemas.metrics import counter
 from schemas.records import DispatchProgress, ShardEpochs, WatermarkRow
 from schemas.watermarks import ABSENT, LaneMark, unpack_w
-from stores.leases import Boundaries, LeaseGrant
+from stores.leases import Boundaries, Completed, LeaseGrant
 from stores.mailbox import AppendOutcome, MailboxStore, ShardAppend
 from streams.app import QimApp
 from streams.appender import MailboxAppender
@@ -129,8 +129,11 @@ class Materializer:
     async def position(self, shard: int) -> Position:
         """Fence first, then read where the shard stands, and tell the gateways where that is not where it was."""
         grant = await self._keeper.take(shard)
+        # Somebody else may have had the shard since these tables were read: what it wrote is in the changelogs.
+        await self._progress.catch_up(shard)
+        await self._watermarks.catch_up(shard)
         tp = TP(self._topic, shard)
-        boundaries = await self._complete_taking(tp, grant)
+        term, boundaries = await self._complete_taking(tp, grant)
         stored = await self._store.watermark(shard)
         row = self._watermarks.get(shard)
         log_first = (await self._app.qim_consumer.inline.first_offsets([tp]))[tp]
@@ -145,7 +148,7 @@ class Materializer:
             log_first,
         )
         position = Position(
-            lease_term=grant.term,
+            lease_term=term,
             context=ShardContext(shard, self._shard_count, self._push_partitions, boundaries),
             base_epoch=_base_epoch(boundaries),
             store_w=None if stored is None else stored.blob,
@@ -157,32 +160,32 @@ class Materializer:
         )
         await self._tell_gateways(shard, position, table, row)
         _report(shard, plan)
-        _log.info("shard %d starts at %d with term %d", shard, position.next_offset, grant.term)
+        _log.info("shard %d starts at %d with term %d", shard, position.next_offset, term)
         return position
 
-    async def _complete_taking(self, tp: TP, grant: LeaseGrant) -> Boundaries:
+    async def _complete_taking(self, tp: TP, grant: LeaseGrant) -> Completed:
         """Raise the epoch where the owner changed (T2, TAKE-04): nobody else writes any more, so B is read now."""
         shard = tp.partition
         recorded = self._progress.epochs(shard)
         known = [] if recorded is None else recorded["boundaries"]
-        last_owner = grant.last_owner or ("" if recorded is None else recorded["owner"])
+        witnesses = {grant.last_owner, "" if recorded is None else recorded["owner"]}
         first_offset = None
-        if last_owner not in {"", self._keeper.owner}:
+        if others := witnesses - {"", self._keeper.owner}:
             first_offset = (await self._app.qim_consumer.inline.end_offsets([tp]))[tp]
             _log.warning(
-                "shard %d comes from %s: a new epoch at %d", shard, last_owner, first_offset
+                "shard %d comes from %s: a new epoch at %d", shard, min(others), first_offset
             )
-        boundaries = await self._keeper.complete(
+        completed = await self._keeper.complete(
             shard, grant.term, first_offset, [(b["epoch"], b["first_offset"]) for b in known]
         )
         row: ShardEpochs = {
-            "lease_term": grant.term,
+            "lease_term": completed.term,
             "owner": self._keeper.owner,
-            "boundaries": [{"epoch": e, "first_offset": first} for e, first in boundaries],
+            "boundaries": [{"epoch": e, "first_offset": at} for e, at in completed.boundaries],
         }
         if recorded is None or (recorded["owner"], known) != (row["owner"], row["boundaries"]):
             await self._progress.write_epochs(shard, row)
-        return boundaries
+        return completed
 
     async def _tell_gateways(
         self, shard: int, at: Position, table: Sequence[LaneMark] | None, row: WatermarkRow | None

@@ -5,12 +5,12 @@ consumer hands over the lists as fetched. Recovery of a partition is complete wh
 end that Fetch reported, so holes that compaction left do not matter. A recovery that stops moving fails the start.
 """
 
-# ruff: noqa: SLF001  # the whole module is a seam to private parts of Faust
+# the whole module is a seam to private parts of Faust
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from faust.tables.manager import TableManager
@@ -19,7 +19,6 @@ from faust.types import TP
 from faust.types.tables import CollectionT
 from faust.types.transports import ConsumerT
 from mode import Service
-from rocksdict import WriteBatch
 
 from schemas.errors import StartRefused
 from streams.pages import Record
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
     from streams.app import QimApp
     from streams.transport import QimConsumer
 
-__all__ = ["BatchRecovery", "BatchTableManager", "RowMerge"]
-
-# (key, row kept so far or None, row read now) -> row to keep
-RowMerge = Callable[[bytes, bytes | None, bytes], bytes]
+__all__ = ["BatchRecovery", "BatchTableManager"]
 
 _WATCH_S = 0.5
 
@@ -50,27 +46,13 @@ class BatchRecovery(Recovery):
         return cast("QimApp", self.app)
 
     def apply(self, tp: TP, records: Sequence[Record]) -> None:
-        """Write the changelog records of one partition that the table does not hold yet, with the offset key."""
+        """Take the changelog records of one partition that the table does not hold yet."""
         table: Any = self.tp_to_table[tp]
         seen = self.active_offsets[tp]
         fresh = [r for r in records if r.offset > seen]
         if not fresh:
             return
-        store = table.data
-        db = store._db_for_partition(tp.partition)
-        batch = WriteBatch(raw_mode=True)
-        merge = self._worker.row_merges.get(table.name)
-        if merge is None:
-            for record in fresh:
-                key = cast("bytes", record.key)
-                if record.value is None:
-                    batch.delete(key)
-                else:
-                    batch.put(key, record.value)
-        else:
-            _merge_rows(db, batch, fresh, merge)
-        batch.put(store.offset_key, b"%d" % fresh[-1].offset)
-        db.write(batch)
+        self._worker.page_writer.take_records(table, tp.partition, fresh, fresh[-1].offset)
         self.active_offsets[tp] = fresh[-1].offset
 
     def step(self, consumer: QimConsumer) -> None:
@@ -117,17 +99,6 @@ class BatchRecovery(Recovery):
             elif loop.time() - since > self._worker.qim.recovery_stall_s:
                 left = {tp: n for tp, n in self.active_remaining().items() if n > 0}
                 raise StartRefused(f"table recovery stopped moving, records left: {left}")
-
-
-def _merge_rows(db: Any, batch: WriteBatch, records: Sequence[Record], merge: RowMerge) -> None:
-    """Rows of a table that keeps the best row of a key, not the last one in the log."""
-    kept: dict[bytes, bytes] = {}
-    for record in records:
-        key = cast("bytes", record.key)
-        if record.value is not None:
-            kept[key] = merge(key, kept.get(key) or db.get(key), record.value)
-    for key, row in kept.items():
-        batch.put(key, row)
 
 
 class BatchTableManager(TableManager):

@@ -68,18 +68,22 @@ def _encode_block(block: OffsetBlock) -> bytes:
 
 
 def merge_progress(key: bytes, old: bytes | None, new: bytes) -> bytes:
-    """The row that table recovery keeps when it reads a key again; raises RecordError on damage.
+    """The row that table recovery keeps when it reads a key again.
 
-    Rows of another log (other ids at the same offsets, another digest) are not joined: the new one counts.
+    Rows of another log (other ids at the same offsets, another digest) are not joined: the new one counts. So it does where
+    one of them is damaged: whoever reads a damaged row refuses to go on with it, alone.
     """
     if old is None or old == new:
         return new
-    if key == EPOCHS_KEY:
-        return max(old, new, key=lambda row: _newest_epoch(SHARD_EPOCHS.decode(row)))
-    if is_dispatch_row(key):
-        joined = _join_rows(DISPATCH_PROGRESS.decode(old), DISPATCH_PROGRESS.decode(new))
-        return DISPATCH_PROGRESS.encode(joined)
-    return _encode_block(_join_blocks(_decode_block(old), _decode_block(new)))
+    try:
+        if key == EPOCHS_KEY:
+            return max(old, new, key=lambda row: _newest_epoch(SHARD_EPOCHS.decode(row)))
+        if is_dispatch_row(key):
+            joined = _join_rows(DISPATCH_PROGRESS.decode(old), DISPATCH_PROGRESS.decode(new))
+            return DISPATCH_PROGRESS.encode(joined)
+        return _encode_block(_join_blocks(_decode_block(old), _decode_block(new)))
+    except RecordError:
+        return new
 
 
 def _newest_epoch(row: ShardEpochs) -> tuple[int, int]:
@@ -187,6 +191,10 @@ class ProgressTable:
         """Boundaries and last owner as the log has them, None before the first start; raises RecordError on damage."""
         row = self._writer.get(self._table, shard, EPOCHS_KEY)
         return None if row is None else SHARD_EPOCHS.decode(row)
+
+    async def catch_up(self, shard: int) -> None:
+        """Read what the table lacks of its changelog; see PageWriter.catch_up."""
+        await self._writer.catch_up(self._table, shard)
 
     async def write_epochs(self, shard: int, row: ShardEpochs) -> None:
         """Write them durably; see PageWriter.write for failures."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from schemas.errors import RecordError
 from schemas.records import WATERMARK_ROW, WatermarkRow
 from schemas.watermarks import unpack_w
 from tables.pages import PageWriter
@@ -32,11 +33,14 @@ def supersedes(new: WatermarkRow, old: WatermarkRow) -> bool:
 
 
 def merge_rows(key: bytes, old: bytes | None, new: bytes) -> bytes:
-    """The row that table recovery keeps when it reads the key again; raises RecordError on damage."""
+    """The row that table recovery keeps when it reads the key again; a damaged one stays, for its shard to find."""
     del key
-    if old is None or supersedes(WATERMARK_ROW.decode(new), WATERMARK_ROW.decode(old)):
+    if old is None:
         return new
-    return old
+    try:
+        return new if supersedes(WATERMARK_ROW.decode(new), WATERMARK_ROW.decode(old)) else old
+    except RecordError:
+        return new
 
 
 class WatermarksTable:
@@ -55,6 +59,10 @@ class WatermarksTable:
         """The row of a shard, None before its first page; raises RecordError on damage (fail closed)."""
         row = self._writer.get(self._table, shard, WATERMARK_KEY)
         return None if row is None else WATERMARK_ROW.decode(row)
+
+    async def catch_up(self, shard: int) -> None:
+        """Read what the table lacks of its changelog; see PageWriter.catch_up."""
+        await self._writer.catch_up(self._table, shard)
 
     async def write(self, shard: int, row: WatermarkRow) -> None:
         """Write the row durably; see PageWriter.write for failures."""

@@ -26,7 +26,7 @@ from ops.qimctl.digests import (
     row_digests,
 )
 from ops.qimctl.holding import HeldShards, hold_shards
-from ops.qimctl.logs import LogReader, LogWriter, Rows, read_table, read_watermark, tombstones
+from ops.qimctl.logs import LogWriter, Rows, read_table, read_watermark, tombstones
 from ops.qimctl.replay import PAGE_RECORDS, MailboxSink, NoSink, Sink, replay_shard
 from ops.qimctl.system import System
 from schemas.constants import LANE_COUNT, MAILBOX_RETENTION_DAYS, SECONDS_PER_DAY
@@ -36,6 +36,7 @@ from schemas.topics import PROGRESS_TABLE, WATERMARKS_TABLE
 from schemas.watermarks import NOTHING, unpack_w
 from stores.claims import begin_rebuild, end_rebuild, unfinished_rebuild
 from streams.lanes import pack_marks
+from tables.log_reader import LogReader
 from tables.progress import is_dispatch_row
 from tables.watermarks import WATERMARK_KEY
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ops.qimctl.logs import LogReader, LogWriter
+from ops.qimctl.logs import LogWriter
 from ops.qimctl.rebuild import Rebuilder, RebuildOptions
 from ops.qimctl.scratch import verify_live
 from ops.qimctl.system import open_system
 from schemas.config import Settings
 from stores.redis_link import RedisLink
+from tables.log_reader import LogReader
 
 __all__ = ["main", "summary"]
 

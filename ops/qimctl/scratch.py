@@ -12,7 +12,7 @@ from typing import Any
 
 from ops.qimctl.digests import compare_mailboxes, compare_rows, row_digests
 from ops.qimctl.holding import hold_shards
-from ops.qimctl.logs import LogReader, Rows, read_table
+from ops.qimctl.logs import Rows, read_table
 from ops.qimctl.mailboxes import MailboxKeys
 from ops.qimctl.rebuild import settled_rows
 from ops.qimctl.replay import PAGE_RECORDS, MailboxSink, replay_shard
@@ -22,6 +22,7 @@ from schemas.topics import PROGRESS_TABLE
 from stores.leases import RedisShardLeases
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
+from tables.log_reader import LogReader
 from tables.progress import is_dispatch_row
 
 __all__ = ["scratch_id", "verify_live"]

@@ -175,17 +175,9 @@ class Schedule:
             self.world.follow(from_compacted=True)
 
     def _roll_back(self) -> None:
-        """The mailbox store loses its last moments, and with them who had the shard.
-
-        Whoever lost the shard before is gone by then: that a rolled back lease goes to a worker whose tables are older than
-        the log is left out (docs/testing.md).
-        """
-        lease = self.world.leases._leases.get(SHARD)
+        """The mailbox store loses its last moments, and with them who had the shard."""
         if self.world.roll_back(self.random):
             self._note("roll back")
-            for worker in self._alive():
-                if lease is not None and worker.process.name != lease.owner:
-                    self.kill(worker)
 
     def _make_zombie(self, worker: Worker) -> None:
         """It stands still past its lease with whatever it has on its way, and another one takes over."""

@@ -2,9 +2,11 @@
 
 import pytest
 
+from tests.simulation.judge import Violation
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import Operation
 from tests.simulation.people import PEOPLE, SHARD, WIDE, dispatch_value, small_limits
+from tests.simulation.plants import PLANTS_BY_HAND
 from tests.simulation.schedule import Schedule
 from tests.simulation.world import Worker
 
@@ -23,8 +25,8 @@ def carry(schedule: Schedule, passes: int = 100) -> None:
         schedule.loop.advance(0.1)
 
 
-def start(schedule: Schedule, name: str) -> Worker:
-    worker = Worker(schedule.world, name, [SHARD], compacted=False)
+def start(schedule: Schedule, name: str, *, compacted: bool = False) -> Worker:
+    worker = Worker(schedule.world, name, [SHARD], compacted=compacted)
     schedule.workers.append(worker)
     schedule.loop.run_ready()
     return worker
@@ -44,8 +46,8 @@ def until_progress_of_a_page(schedule: Schedule, worker: Worker) -> list[Operati
         schedule.loop.advance(0.01)
 
 
-@pytest.mark.contract("TAKE-01", "TAKE-02", "DP-03")
-def test_late_progress_rows_of_a_zombie_refuse_no_lane_at_the_next_takeover() -> None:
+def late_rows_then_takeover(*, compacted: bool) -> bool:
+    """Rows of a zombie land behind those of its successor, then a third one takes over: whether all lanes are open."""
     with small_limits(), SimLoop() as loop:
         schedule = Schedule(loop, seed=1, whole=False)
         for worker in list(schedule.workers):
@@ -59,10 +61,26 @@ def test_late_progress_rows_of_a_zombie_refuse_no_lane_at_the_next_takeover() ->
         carry(schedule)
         for operation in late:
             schedule.world.network.settle(operation, "ok")
+        if compacted:  # compaction comes long after somebody looked
+            loop.advance(11.0)
+            carry(schedule)
         schedule.kill(zombie)
         schedule.kill(successor)
         loop.advance(16.0)
-        start(schedule, "worker-9")
+        start(schedule, "worker-9", compacted=compacted)
         schedule.settle()
         schedule.finish()
-        assert all(schedule.world.view.shards[SHARD].is_open(lane) for lane in range(64))
+        return all(schedule.world.view.shards[SHARD].is_open(lane) for lane in range(64))
+
+
+@pytest.mark.contract("TAKE-01", "TAKE-02", "DP-03")
+@pytest.mark.parametrize("compacted", [False, True])
+def test_late_progress_rows_of_a_zombie_refuse_no_lane_at_the_next_takeover(
+    compacted: bool,  # noqa: FBT001
+) -> None:
+    assert late_rows_then_takeover(compacted=compacted)
+
+
+def test_late_rows_that_stay_the_last_ones_are_found_by_this_test() -> None:
+    with PLANTS_BY_HAND["late rows stay"](), pytest.raises(Violation):
+        late_rows_then_takeover(compacted=True)

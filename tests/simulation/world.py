@@ -6,6 +6,7 @@ has tables of its own, which follow the changelogs only while it is told to (a s
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from gateway.visibility import WatermarkView
 from schemas.constants import LANE_COUNT
 from schemas.errors import QimError
 from schemas.records import SHARD_EPOCHS, WATERMARK_ROW
+from stores.leases import Completed
 from stores.mailbox import ShardAppend
 from stores.memory_leases import MemoryShardLeases
 from streams.app import QimApp
@@ -39,12 +41,14 @@ from tests.simulation.tables import Tables
 from tests.support.commit_fakes import OUTBOX_PARTITIONS, FakeOutbox, HookedStore
 from tests.support.dispatch_fakes import SHARDS
 from tests.support.records import FakeRecord
+from tests.support.rig_tables import PROGRESS, WATERMARK
 from tests.support.virtual_time import EPOCH_MS, VirtualClock
 from tests.support.worker_rig import Durable, WorkerRig
 
 __all__ = ["Gateway", "Worker", "World"]
 
 _SNAPSHOTS = 4
+_WATCH_S = 10.0
 _ROLLBACK_S = 2.0  # appendfsync everysec may lose up to two seconds
 _RESTART_S = 0.1  # lease terms that were lost are never given again, because a restart takes longer than a millisecond
 Place = tuple[str, int]
@@ -77,7 +81,8 @@ class Worker:
         self.shards = list(shards)
         durable = copy.copy(world.durable)
         self.tables = Tables(world)
-        self.tables.recover(compacted=compacted)
+        for table in (PROGRESS, WATERMARK):
+            self.tables.recover(table, compacted=compacted)
         durable.tables = self.tables  # type: ignore[assignment]
         self.rig = WorkerRig(durable, name)
         self.rig.acked = _Acknowledged(self)
@@ -89,6 +94,10 @@ class Worker:
     async def _start(self) -> None:
         self.fanout.start()
         await self.rig.start(self.shards)
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            await self.rig.watch.look()
+            self.tables.looked()
 
     @property
     def alive(self) -> bool:
@@ -193,6 +202,7 @@ class World:
         self.leases: MemoryShardLeases = self.durable.leases
         self.mailboxes = self.durable.mailboxes
         self.changelogs: dict[Place, list[tuple[bytes, bytes]]] = defaultdict(list)
+        self.compactable: dict[Place, int] = defaultdict(int)
         self.dispatch = self.durable.dispatch
         self.messages = HookedStore(self.network, 1, self.now_ms)
         self.outbox = FakeOutbox(self.network)
@@ -217,6 +227,18 @@ class World:
             self.judge.appended(append, term)
 
         store._append = watched  # type: ignore[method-assign]
+        raise_epoch = self.leases.raise_epoch
+
+        async def raising(*what: Any, **how: Any) -> Completed:
+            self._snapshot()  # also what a taker did may be lost
+            return await raise_epoch(*what, **how)
+
+        self.leases.raise_epoch = raising  # type: ignore[method-assign]
+
+    def compacted(self, place: Place) -> list[tuple[bytes, bytes]]:
+        """What compaction leaves of a changelog at most: of a key its last row, and whatever came since somebody looked."""
+        log, cut = self.changelogs[place], self.compactable[place]
+        return [*dict(log[:cut]).items(), *log[cut:]]
 
     def epochs_in_log(self, shard: int) -> list[tuple[int, int]]:
         """The newest epoch boundaries of the log's side."""
@@ -283,7 +305,7 @@ class World:
         for (table, shard), log in self.changelogs.items():
             if table != "watermark":
                 continue
-            fresh = log[-1:] if from_compacted else log[self._viewed[shard] :]
+            fresh = self.compacted((table, shard)) if from_compacted else log[self._viewed[shard] :]
             for _, row in fresh:
                 view, decoded = self.view.shards[shard], WATERMARK_ROW.decode(row)
                 if decoded["epoch"] > view.boundaries[-1][0]:

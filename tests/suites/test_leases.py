@@ -91,7 +91,7 @@ class LeaseSuite:
         first = await leases.acquire(3, "a", TTL_MS)
         assert isinstance(first, LeaseGrant)
         assert first.last_owner == ""
-        assert await leases.raise_epoch(3, first.term, "a", None) == [(1, 0)]
+        assert (await leases.raise_epoch(3, first.term, "a", None)).boundaries == [(1, 0)]
         again = await leases.acquire(3, "a", TTL_MS)
         assert isinstance(again, LeaseGrant)
         assert again.last_owner == "a"
@@ -106,7 +106,8 @@ class LeaseSuite:
         retaken = await leases.acquire(3, "c", TTL_MS)
         assert isinstance(retaken, LeaseGrant)
         assert retaken.last_owner == "a"
-        assert await leases.raise_epoch(3, retaken.term, "c", 70) == [(1, 0), (2, 70)]
+        raised = await leases.raise_epoch(3, retaken.term, "c", 70)
+        assert raised.boundaries == [(1, 0), (2, 70)]
         with pytest.raises(LeaseLost):
             await leases.raise_epoch(3, taken.term, "b", 90)
         assert await leases.boundaries(3) == [(1, 0), (2, 70)]
@@ -118,8 +119,10 @@ class LeaseSuite:
         leases = system.leases
         term = await granted(leases, 3, "a")
         # What Redis lost comes back from the log's copy.
-        assert await leases.raise_epoch(3, term, "a", None, [(1, 0), (2, 50)]) == [(1, 0), (2, 50)]
-        assert await leases.raise_epoch(3, term, "a", 60, [(1, 0)]) == [(1, 0), (2, 50), (3, 60)]
+        term, found = await leases.raise_epoch(3, term, "a", None, [(1, 0), (2, 50)])
+        assert found == [(1, 0), (2, 50)]
+        term, found = await leases.raise_epoch(3, term, "a", 60, [(1, 0)])
+        assert found == [(1, 0), (2, 50), (3, 60)]
         for offset, known in ((59, []), (70, [(2, 51)])):
             with pytest.raises(StoreFault):
                 await leases.raise_epoch(3, term, "a", offset, known)
@@ -127,8 +130,23 @@ class LeaseSuite:
 
     async def test_an_epoch_without_a_record_leaves_no_boundary(self, system: LeaseHarness) -> None:
         term = await granted(system.leases, 3, "a")
-        assert await system.leases.raise_epoch(3, term, "b", 0) == [(2, 0)]
-        assert await system.leases.raise_epoch(3, term, "b", None, [(2, 0)]) == [(2, 0)]
+        term, found = await system.leases.raise_epoch(3, term, "b", 0)
+        assert found == [(2, 0)]
+        _, found = await system.leases.raise_epoch(3, term, "b", None, [(2, 0)])
+        assert found == [(2, 0)]
+
+    @pytest.mark.contract("TAKE-03", "TAKE-04")
+    async def test_a_completed_taking_has_a_term_of_its_own(self, system: LeaseHarness) -> None:
+        """Redis may lose the raise and keep the grant before it: that owner must find itself fenced."""
+        leases = system.leases
+        term = await granted(leases, 3, "a")
+        completed, _ = await leases.raise_epoch(3, term, "a", None)
+        assert completed > term
+        with pytest.raises(LeaseLost):
+            await leases.raise_epoch(3, term, "a", 70)
+        assert await leases.renew({3: term}, TTL_MS) == [3]
+        assert await leases.renew({3: completed}, TTL_MS) == []
+        assert await granted(leases, 3, "a") > completed
 
     @pytest.mark.contract("TAKE-06", "ADAPT-01")
     async def test_a_second_process_of_one_name_replaces_the_first_and_not_the_other_way(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ops.qimctl.logs import LogReader, LogWriter
+from ops.qimctl.logs import LogWriter
 from ops.qimctl.rebuild import Rebuilder, RebuildOptions
 from ops.qimctl.scratch import verify_live
 from ops.qimctl.system import System, open_system
@@ -19,6 +19,7 @@ from schemas.config import Settings
 from schemas.constants import SECONDS_PER_DAY
 from schemas.records import GROUP_DISPATCH, GroupDispatch
 from stores.start_gates import pass_start_gates
+from tables.log_reader import LogReader
 from tests.support.dispatch_fakes import SHARDS, dispatch, users_of
 from tests.support.refusals import environment_of
 

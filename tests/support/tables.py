@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from aiokafka.errors import KafkaTimeoutError
 from faust.stores.rocksdb import Store
 from rocksdict import Options, Rdict
 
+from tables.joining import LogRow, RowMerge
 from tables.pages import PageProducer, PageWriter
+from tests.support.records import FakeRecord
 
 __all__ = ["FakeKafkaProducer", "FakeTable", "bare_store", "page_writer"]
 
@@ -51,14 +54,14 @@ class FakeKafkaProducer:
         self.sent = asyncio.Event()
         self.gate: asyncio.Event | None = None
         self._limit = batch_limit
-        self._first = first_offset
+        self.first = first_offset
         self._ends: dict[tuple[str, int], int] = {}
 
     def create_batch(self) -> _Batch:
         return _Batch(self._limit)
 
     async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Task[Any]:
-        offset = self._ends.get((topic, partition), self._first)
+        offset = self.end(topic, partition)
         self._ends[topic, partition] = offset + len(batch.rows)
         self.batches.append((topic, partition, batch.rows))
         self.sent.set()
@@ -72,6 +75,15 @@ class FakeKafkaProducer:
             return _Metadata(offset)
 
         return asyncio.create_task(acknowledge())
+
+    def end(self, topic: str, partition: int) -> int:
+        """The offset behind the last record."""
+        return self._ends.get((topic, partition), self.first)
+
+    def write_as_another(self, topic: str, partition: int, rows: Sequence[Row]) -> None:
+        """Rows of another worker."""
+        self._ends[topic, partition] = self.end(topic, partition) + len(rows)
+        self.batches.append((topic, partition, list(rows)))
 
     def rows(self, topic: str, partition: int) -> list[Row]:
         """Everything in the log of a partition."""
@@ -95,10 +107,26 @@ def bare_store(folder: Path, partitions: Sequence[int] = (0,)) -> Store:
     return store
 
 
-def page_writer(producer: FakeKafkaProducer) -> PageWriter:
+class FakeSource:
+    """Reads the fake producer's log."""
+
+    def __init__(self, producer: FakeKafkaProducer) -> None:
+        self._producer = producer
+
+    async def end(self, topic: str, partition: int) -> int:
+        return self._producer.end(topic, partition)
+
+    async def records(self, topic: str, partition: int, first: int, end: int) -> list[LogRow]:
+        rows = enumerate(self._producer.rows(topic, partition), self._producer.first)
+        return [FakeRecord(offset, *row) for offset, row in rows if first <= offset < end]
+
+
+def page_writer(
+    producer: FakeKafkaProducer, merges: Mapping[str, RowMerge] = MappingProxyType({})
+) -> PageWriter:
     """A writer through the fake producer."""
 
     class FaustProducer:
         _producer = producer
 
-    return PageWriter(PageProducer(FaustProducer))
+    return PageWriter(PageProducer(FaustProducer), FakeSource(producer), merges)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,17 +28,18 @@ from stores.memory_leases import MemoryShardLeases
 from stores.memory_mailbox import MemoryMailboxStore
 from streams.app import QimApp
 from streams.appender import MailboxAppender
+from streams.changelogs import ChangelogWatch
 from streams.leases import LeaseKeeper
 from streams.materializer import Materializer
 from streams.pages import Page
 from streams.push import PushWriter
 from streams.shard import PagedEvent, ShardTask
-from tables.pages import PageProducer, PageWriter
-from tables.progress import EPOCHS_KEY, ProgressTable, is_dispatch_row, merge_progress
-from tables.watermarks import WATERMARK_KEY, WatermarksTable, merge_rows
+from tables.progress import ProgressTable, is_dispatch_row
+from tables.watermarks import WATERMARK_KEY, WatermarksTable
 from tests.support.dispatch_fakes import SHARDS
 from tests.support.hooks import Hooks
 from tests.support.records import FakeRecord
+from tests.support.rig_tables import PROGRESS, WATERMARK, RigTables
 
 __all__ = ["WORKER_CALLS", "Durable", "WorkerRig"]
 
@@ -78,54 +79,6 @@ class _Mailboxes(MemoryMailboxStore):
         return await self._hooks.call("append", append)
 
 
-class _Tables(PageWriter):
-    """Tables by name; a row is durable once its write returned, local state and changelog agree."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        super().__init__(PageProducer(lambda: None))
-        self._hooks = hooks
-        self.rows: dict[tuple[str, int], dict[bytes, bytes]] = defaultdict(dict)
-        self.changelogs: dict[tuple[str, int], list[tuple[bytes, bytes]]] = defaultdict(list)
-
-    async def write(
-        self, table: Any, partition: int, rows: Sequence[tuple[bytes, bytes | None]]
-    ) -> None:
-        """See PageWriter."""
-
-        async def work() -> None:
-            for key, value in rows:
-                assert value is not None
-                self.rows[table, partition][key] = value
-                self.changelogs[table, partition].append((key, value))
-
-        if rows:
-            await self._hooks.call("epochs" if rows[0][0] == EPOCHS_KEY else table, work)
-
-    def get(self, table: Any, partition: int, key: bytes) -> bytes | None:
-        """See PageWriter."""
-        return self.rows[table, partition].get(key)
-
-    def get_many(self, table: Any, partition: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See PageWriter."""
-        return [self.rows[table, partition].get(key) for key in keys]
-
-    def scan(
-        self, table: Any, partition: int, prefix: bytes = b"", start: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """See PageWriter."""
-        rows = sorted(self.rows[table, partition].items())
-        return iter([row for row in rows if row[0].startswith(prefix) and row[0] >= start])
-
-    def rebuild(self) -> None:
-        """The local tables are gone; they come back from their changelogs, as recovery reads them."""
-        self.rows.clear()
-        for (table, partition), log in self.changelogs.items():
-            local = self.rows[table, partition]
-            for key, value in log:
-                merge = merge_rows if table == "watermark" else merge_progress
-                local[key] = merge(key, local.get(key), value)
-
-
 class Durable:
     """What outlives a worker: dispatch and push logs, tables, mailboxes, leases."""
 
@@ -133,7 +86,7 @@ class Durable:
         self.hooks = hooks or Hooks()
         self.leases = _Leases(self.hooks, now_ms)
         self.mailboxes = _Mailboxes(self.hooks, self.leases, now_ms)
-        self.tables = _Tables(self.hooks)
+        self.tables = RigTables(self.hooks)
         self.dispatch: dict[int, list[FakeRecord]] = defaultdict(list)
         self.first: dict[int, int] = defaultdict(int)  # what retention left of each dispatch log
         self.pushes: list[tuple[int, PushBatch]] = []
@@ -205,14 +158,17 @@ class WorkerRig:
         self.keeper = LeaseKeeper(durable.leases, owner)
         self.appender = MailboxAppender(durable.mailboxes, 2)
         self.writer = PushWriter("push", self._produce)
-        app = cast("QimApp", SimpleNamespace(qim_consumer=self))
+        app = cast("QimApp", SimpleNamespace(qim_consumer=self, page_writer=durable.tables))
+        self.watch = ChangelogWatch(
+            app, (PROGRESS, WATERMARK), lambda: list(self.materializer.shards.values())
+        )
         self.materializer = Materializer(
             app,
             store=durable.mailboxes,
             appender=self.appender,
             keeper=self.keeper,
-            progress=ProgressTable(durable.tables, "progress"),
-            watermarks=WatermarksTable(durable.tables, "watermark"),
+            progress=ProgressTable(durable.tables, PROGRESS),
+            watermarks=WatermarksTable(durable.tables, WATERMARK),
             pushes=self.writer,
             topic=TOPIC,
             shard_count=shard_count,
@@ -302,7 +258,11 @@ class WorkerRig:
 
     async def end_offsets(self, partitions: Sequence[TP]) -> dict[TP, int]:
         """See QimConsumer."""
-        return {tp: len(self.durable.dispatch[tp.partition]) for tp in partitions}
+        logs = self.durable.tables.changelogs
+        return {
+            tp: len(self.durable.dispatch[tp.partition] if tp.topic == TOPIC else logs[tp])
+            for tp in partitions
+        }
 
     async def _produce(
         self, topic: str, pages: Mapping[int, Sequence[tuple[bytes | None, bytes | None]]]

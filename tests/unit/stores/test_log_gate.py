@@ -169,6 +169,16 @@ def test_changelogs_are_compacted_and_nothing_else(settings: Settings) -> None:
         assert "must be compact" in judged(settings, facts)[0]
 
 
+@pytest.mark.contract("ADAPT-10")
+@pytest.mark.parametrize("lag", ["0", "3599999", "an hour", ""])
+def test_a_changelog_that_loses_rows_before_anybody_looked_is_refused(
+    settings: Settings, lag: str
+) -> None:
+    name = topic_specs(settings)[2].name
+    facts = with_config(facts_of(settings), name, {"min.compaction.lag.ms": lag})
+    assert "min.compaction.lag.ms" in judged(settings, facts)[0]
+
+
 def test_pushes_may_be_kept_as_short_as_one_likes(settings: Settings) -> None:
     facts = with_config(facts_of(settings), push_topic(settings.app_id), {"retention.ms": "1000"})
     assert judged(settings, facts) == []

@@ -14,7 +14,7 @@ from faust.types import TP
 from schemas.errors import StartRefused
 from streams.recovery import BatchRecovery
 from tests.support.records import FakeRecord
-from tests.support.tables import FakeTable
+from tests.support.tables import FakeKafkaProducer, FakeTable, page_writer
 
 A, B = TP("app-table-changelog", 0), TP("app-table-changelog", 1)
 
@@ -35,7 +35,7 @@ def recovery_of(table: FakeTable, stall_s: float = 30.0, merge: Any = None) -> B
     app: Any = SimpleNamespace(
         conf=SimpleNamespace(stream_recovery_delay=0.0),
         qim=SimpleNamespace(recovery_stall_s=stall_s),
-        row_merges={table.name: merge} if merge else {},
+        page_writer=page_writer(FakeKafkaProducer(), {table.name: merge} if merge else {}),
         in_recovery=False,
     )
     recovery = BatchRecovery(app, SimpleNamespace())  # type: ignore[arg-type]

@@ -68,12 +68,19 @@ async def test_offset_never_moves_past_rows_that_the_table_lacks(tmp_path: Path,
             await torn
         producer.gate.set()
 
-    await writer.write(table, 0, [(b"c", b"3")])
+    for _ in range(2):
+        with pytest.raises(ServerFault, match="lacks records"):
+            await writer.write(table, 0, [(b"c", b"3")])
     await writer.write(table, 1, [(b"d", b"4")])
 
-    assert writer.get(table, 0, b"c") == b"3"
     assert table.data.persisted_offset(TP(TOPIC, 0)) == 0
     assert table.data.persisted_offset(TP(TOPIC, 1)) == 0, "the other partition is whole"
+
+    await writer.catch_up(table, 0)
+    await writer.write(table, 0, [(b"e", b"5")])
+
+    assert writer.get_many(table, 0, [b"a", b"torn", b"c", b"e"]) == [b"1", b"2", b"3", b"5"]
+    assert table.data.persisted_offset(TP(TOPIC, 0)) == len(producer.rows(TOPIC, 0)) - 1
 
 
 async def test_two_writers_of_a_partition_take_turns(tmp_path: Path) -> None:

@@ -198,3 +198,19 @@ def test_an_epoch_never_goes_back_by_a_late_row() -> None:
     )
     assert merge_progress(EPOCHS_KEY, one, two) == two
     assert merge_progress(EPOCHS_KEY, two, one) == two
+
+
+@pytest.mark.parametrize(
+    ("key", "good"),
+    [
+        (WATERMARK_KEY, WATERMARK_ROW.encode(mark(1, 5))),
+        (b"i" * 16, DISPATCH_PROGRESS.encode(progress(1))),
+        (b"\x00block" + bytes(6), bytes(8) + b"i" * 16),
+    ],
+)
+def test_damage_stays_for_its_shard_to_find_and_does_not_end_the_recovery_of_all(
+    key: bytes, good: bytes
+) -> None:
+    merge = merge_rows if key == WATERMARK_KEY else merge_progress
+    assert merge(key, good, b"\x01damaged") == b"\x01damaged"
+    assert merge(key, b"\x01damaged", good) == good
