@@ -17,7 +17,7 @@ from schemas.constants import (
     MAX_LOG_OFFSET,
     RETENTION_FORMAT_VERSION,
 )
-from schemas.errors import Bug, QimError
+from schemas.errors import Bug, QimError, StoreUnknownOutcome
 from schemas.watermarks import W_LAYOUT
 from stores.instances import by_instance
 from stores.mailbox import (
@@ -223,7 +223,13 @@ class RedisMailboxStore:
     async def watermark(self, shard: int) -> StoredWatermark | None:
         """See MailboxStore."""
         link = self._links[shard % len(self._links)]
-        flat: list[bytes] = await link.command("HGETALL", f"{self._prefix}wm:{shard}")
+        key = f"{self._prefix}wm:{shard}"
+        try:
+            flat: list[bytes] = await link.command("HGETALL", key)
+        except StoreUnknownOutcome:
+            if await link.command("TYPE", key) not in {b"hash", b"none"}:
+                raise _dirty(b"wrong_type", key.encode()) from None
+            raise
         if not flat:
             return None
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -234,4 +240,4 @@ class RedisMailboxStore:
                 fields[b"wm_layout"].decode(), int(fields[b"wm_epoch"]), fields[b"wm_blob"]
             )
         except (KeyError, ValueError) as error:
-            raise _dirty(b"corrupt", f"wm:{shard}".encode()) from error
+            raise _dirty(b"corrupt", key.encode()) from error

@@ -108,7 +108,7 @@ class StallAlarm:
         self._told = set(alarming)
         late = {s.shard for s in self.stalls if s.stalled_ms >= LANE_STALL_FAILOVER_MS}
         for shard in sorted(late - self._handed_over):
-            _log.critical("a shard has to start again", extra={"shard": shard})
+            _log.critical("a shard stands still for too long", extra={"shard": shard})
             if self._on_failover is not None:
                 self._on_failover(shard)
         self._handed_over = late

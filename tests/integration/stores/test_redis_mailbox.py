@@ -114,6 +114,16 @@ async def test_gate_17_a_key_of_another_type_refuses_the_section_without_a_write
         assert await harness.snapshot() == before
 
 
+@pytest.mark.contract("GATE-17", "WM-20")
+async def test_gate_17_w_of_another_type_is_damage_and_no_unknown_outcome(
+    harness: RedisHarness,
+) -> None:
+    """An outcome that is not known is tried again for ever; this shard has to stop."""
+    await harness.run(harness.links[0], "SET", "wm:0", "text")
+    with pytest.raises(MailboxDirty, match="wrong_type"):
+        await harness.store.watermark(0)
+
+
 @pytest.mark.contract("GATE-17", "MBX-42")
 async def test_gate_17_a_promotion_beside_a_wrong_key_writes_nothing(harness: RedisHarness) -> None:
     mailbox = Mailbox(harness)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.constants import MAILBOX_WRITE_BATCH_MAX_ENTRIES
+from schemas.constants import MAILBOX_SUBTASK_TIMEOUT_MS, MAILBOX_WRITE_BATCH_MAX_ENTRIES
 from schemas.identifiers import lane_of
 from schemas.records import DISPATCH_PROGRESS, GroupDispatch
 from schemas.watermarks import NOTHING
@@ -12,6 +12,7 @@ from streams.expand import ShardContext
 from streams.materialize_core import HEAVY_RECIPIENTS, PagePlan, ShardPipeline, decode_page
 from tests.support.dispatch_fakes import dispatch, log, users_of
 from tests.support.pipeline import FRESH, SHARD, USERS, PlannedShard, made
+from tests.support.records import FakeRecord
 
 BUSY_LANE = lane_of(0, USERS[0])
 MANY = users_of(SHARD, HEAVY_RECIPIENTS + 1)
@@ -165,3 +166,30 @@ def test_a_crash_anywhere_replays_to_the_same_mailbox(
     for key, row in shard.rows.items():
         got, want = DISPATCH_PROGRESS.decode(row), DISPATCH_PROGRESS.decode(expected.rows[key])
         assert got == want
+
+
+@pytest.mark.contract("LANE-07")
+@pytest.mark.usefixtures("small_chunks")
+def test_lane_07_an_overdue_lane_waits_for_the_others_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After 30 s a lane's work is slow: one chunk of it for eight of the others, in its order, and W stops before it."""
+    monkeypatch.setattr("streams.materialize_core.HEAVY_RECIPIENTS", 19)
+    shard = PlannedShard()
+    fresh_lane = next(lane_of(0, u) for u in users_of(SHARD, 9) if lane_of(0, u) != BUSY_LANE)
+    shard.take(log([made(1, MANY_IN_LANE[:60])]))
+    shard.pipeline.now_ms = MAILBOX_SUBTASK_TIMEOUT_MS - 1
+    assert shard.chunk() is not None
+    assert shard.pipeline.slow_lanes == 0
+
+    shard.pipeline.now_ms += 1
+    fresh = users_of(SHARD, 20 * 12, fresh_lane)
+    shard.take([FakeRecord(1, value=log([made(2, fresh)])[0].value)])
+    plans = shard.drain()
+    lanes = [lane_of(0, plan.entries[0].user) for plan in plans]
+
+    expected = [fresh_lane] * 7 + [BUSY_LANE] + [fresh_lane] * 5 + [BUSY_LANE]
+    assert lanes == expected
+    first = lanes.index(BUSY_LANE)
+    assert [plan.marks[BUSY_LANE] for plan in plans[: first + 1]] == [NOTHING] * (first + 1)
+    assert plans[-1].marks == [1] * 64
