@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clients.timeline import CursorKind
 from schemas.constants import ACK_TIMEOUT_S, DETECTION_LIMIT_S, PULL_MAILBOX_WINDOW
+from schemas.wire import CursorKind
 
 __all__ = ["ClientConfig", "Login"]
 

@@ -7,13 +7,13 @@ for a body alone. Only `apply_batch` moves the cursor (CUR-02); a push is shown 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from typing import Final
 
 from schemas.entry import ENTRY_VERSION, MailboxEntry, decode_entry
 from schemas.errors import RecordError
+from schemas.wire import CursorKind
 
-__all__ = ["CursorKind", "Entry", "Timeline"]
+__all__ = ["Entry", "Timeline"]
 
 _TYPE_AT: Final = 10
 _EVENT_ID: Final = slice(11, 19)
@@ -28,14 +28,6 @@ _COMMON_MIN_BYTES: Final = 40
 _REMEMBERED_EVENTS: Final = 50_000
 """Events of one generation of the dedup memory. Pushes repeat what the next pull brings, so a second's worth would do;
 this covers a flood of them, and costs 4 MB a device when full."""
-
-
-class CursorKind(IntEnum):
-    """How AUTH names where a device starts; three kinds, not three values (CON-07)."""
-
-    ZERO = 0  # a first login: everything that is left in the mailbox
-    EMPTY = 1  # a rebuild: nothing old, start at sync_to_seq
-    TOKEN = 2  # the server's signed cursor
 
 
 class Entry:

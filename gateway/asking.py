@@ -1,14 +1,15 @@
-"""One question to a store for a page of clients: whatever happens, every client gets an answer."""
+"""Questions of clients that go to a store in pages: whatever happens, every client gets an answer."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from schemas.errors import ErrorCode, QimError, ServerFault
+from stores.paging import PagedStage
 
-__all__ = ["ask"]
+__all__ = ["PagedDesk", "ask"]
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -33,3 +34,22 @@ async def ask(
         _log.error("%s gave %d answers for %d clients", what, len(results), count)
         return [ServerFault(f"{what} failed", ErrorCode.INTERNAL)] * count
     return results
+
+
+class PagedDesk:
+    """Takes questions from `start` to `stop`; those that arrive while a page is asked make the next one."""
+
+    _stage: PagedStage[Any]
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._stage.start()
+
+    async def stop(self) -> None:
+        """End; what is queued is not answered any more."""
+        await self._stage.stop()
+
+    @property
+    def depth(self) -> int:
+        """Questions that wait (OBS-07): one login, or as many pulls as its window has, for each connection."""
+        return len(self._stage)

@@ -20,12 +20,12 @@ from typing import Final, NamedTuple
 
 from schemas.constants import LANE_COUNT, LOG_OFFSET_BITS, MAX_EPOCH, MAX_U63
 from schemas.errors import ErrorCode, RequestError
+from schemas.wire import CursorKind
 
 __all__ = [
     "FIRST_BOUNDARIES",
     "TOKEN_BYTES",
     "Cursor",
-    "CursorKind",
     "CursorSigner",
     "EpochBoundaries",
     "Verdict",
@@ -40,14 +40,6 @@ _MAC_BYTES: Final = 32
 TOKEN_BYTES: Final = _BODY.size + _MAC_BYTES
 MIN_KEY_BYTES: Final = 32
 _KEY_IDS: Final = range(256)
-
-
-class CursorKind(IntEnum):
-    """How AUTH names the start of a login (CON-07)."""
-
-    ZERO = 0
-    EMPTY = 1
-    TOKEN = 2
 
 
 class Cursor(NamedTuple):

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from gateway.asking import ask
+from gateway.asking import PagedDesk, ask
 from gateway.connections import ConnectionRegistry
-from gateway.cursor import Cursor, CursorKind, CursorSigner, VerdictKind, judge
+from gateway.cursor import Cursor, CursorSigner, VerdictKind, judge
 from gateway.events import Login, LoginRequested
 from gateway.follower import BoundarySource
 from gateway.limits import GatewayLimits
@@ -27,6 +27,7 @@ from gateway.tokens import AccessTokens, Identity
 from gateway.visibility import WatermarkView
 from schemas.errors import ErrorCode, QimError, RequestError
 from schemas.identifiers import lane_of, shard_of
+from schemas.wire import CursorKind
 from stores.mailbox import ZERO_CURSOR, MailboxHead, ScanRequest
 from stores.paging import PagedStage
 
@@ -60,7 +61,7 @@ class _Pending(NamedTuple):
     done: LoginDone
 
 
-class LoginDesk:
+class LoginDesk(PagedDesk):
     """Judges logins; `now_s` gives the wall clock that token expiry is compared with.
 
     `on_failure` is told when a defect of ours ended the judging.
@@ -92,19 +93,6 @@ class LoginDesk:
             max_records=limits.pull_batch_scans,
             on_failure=on_failure,
         )
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._stage.start()
-
-    async def stop(self) -> None:
-        """End; queued logins are not answered any more."""
-        await self._stage.stop()
-
-    @property
-    def depth(self) -> int:
-        """Logins that wait (OBS-07); one a connection."""
-        return len(self._stage)
 
     def submit(self, request: LoginRequested, done: LoginDone) -> None:
         """Judge one AUTH; `done` is called once, later, or at once when it fails before the store is asked."""

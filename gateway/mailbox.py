@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.asking import ask
+from gateway.asking import PagedDesk, ask
 from gateway.cursor import Cursor, CursorSigner
 from gateway.events import Batch, Login, PullRequested
 from gateway.limits import GatewayLimits
@@ -56,7 +56,7 @@ def plan_pull(login: Login, pull: PullRequested, view: ShardView) -> ScanRequest
     )
 
 
-class MailboxReader:
+class MailboxReader(PagedDesk):
     """Answers pulls in pages; `start` before the first pull, `stop` after the last answer.
 
     `on_failure` is told when a defect of ours ended the answering.
@@ -79,19 +79,6 @@ class MailboxReader:
             max_records=limits.pull_batch_scans,
             on_failure=on_failure,
         )
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._stage.start()
-
-    async def stop(self) -> None:
-        """End; what is queued is not answered any more."""
-        await self._stage.stop()
-
-    @property
-    def depth(self) -> int:
-        """Pulls that wait (OBS-07); bounded by the pull window of each connection."""
-        return len(self._stage)
 
     def pull(self, login: Login, pull: PullRequested, done: PullDone) -> None:
         """Queue one pull; raises RequestError when it can be refused without asking the store."""

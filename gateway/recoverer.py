@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from gateway.commit import CommitStep
 from gateway.commit_core import Intent
+from schemas.background import Background
 from schemas.errors import QimError, ServerFault
 from stores.messages import MessageStore, StaleIntent
 
@@ -42,18 +43,15 @@ class Recoverer:
         self._instances = instances
         self._now_ms = now_ms
         self.recovered = 0
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = Background("commit-recoverer", self._run)
 
     def start(self) -> None:
         """Start the rounds on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="commit-recoverer")
+        self._rounds.start()
 
     async def stop(self) -> None:
         """Stop; what was not continued is found again by the next recoverer."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._rounds.stop()
 
     async def _run(self) -> None:
         while True:

@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.connection import GatewayConnection
 from gateway.hub import Hub
+from schemas.background import Background
 from schemas.runtime_lag import RuntimeLag
 
 __all__ = ["GatewayServer"]
@@ -22,7 +23,7 @@ class GatewayServer:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._sweeping = Background("gateway-sweep", self._sweep)
         self._lag = RuntimeLag()
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -31,7 +32,7 @@ class GatewayServer:
         self._server = await loop.create_server(
             lambda: GatewayConnection(self._hub), host, port, backlog=_BACKLOG
         )
-        self._sweeper = loop.create_task(self._sweep(), name="gateway-sweep")
+        self._sweeping.start()
         self._lag.start()
         bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return bound
@@ -56,9 +57,7 @@ class GatewayServer:
 
     async def _stop_watching(self) -> None:
         self._lag.stop()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self._sweeping.stop()
         if self._server is not None:
             await self._server.wait_closed()
 

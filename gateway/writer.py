@@ -17,6 +17,7 @@ from gateway.hlc import HybridClock
 from gateway.outbox import OutboxPublisher
 from gateway.ports import CommitDone, CommitRequest
 from gateway.recoverer import Recoverer
+from schemas.background import Background
 from schemas.config import Settings
 from schemas.constants import WRITER_LEASE_RENEW_MS, WRITER_LEASE_TTL_MS
 from schemas.errors import ServerFault, StartRefused
@@ -41,7 +42,7 @@ class ConversationWriter:
         self._clock: HybridClock | None = None
         self._commit: CommitStep | None = None
         self._recoverer: Recoverer | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._keeping = Background("writer-identity", self._keep)
 
     @property
     def has_capacity(self) -> bool:
@@ -107,7 +108,7 @@ class ConversationWriter:
         await self._commit.start()
         self._recoverer = Recoverer(self._store, self._commit, instances)
         self._recoverer.start()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="writer-identity")
+        self._keeping.start()
 
     async def stop(self) -> None:
         """Finish what is in flight, then give the identity back."""
@@ -115,9 +116,7 @@ class ConversationWriter:
             await self._recoverer.stop()
         if self._commit is not None:
             await self._commit.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._keeping.stop()
         await self._publisher.stop()
 
     async def ready(self) -> None:

@@ -5,6 +5,7 @@ Up and down messages are separate types (GW-06). The log records are in schemas/
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final, TypedDict
 
 from schemas.codec import Codec
@@ -26,6 +27,7 @@ __all__ = [
     "SYNC_COMPLETE",
     "Auth",
     "AuthOk",
+    "CursorKind",
     "CursorRebased",
     "ErrorPayload",
     "Kicked",
@@ -39,6 +41,14 @@ __all__ = [
     "SendMessage",
     "SyncComplete",
 ]
+
+
+class CursorKind(IntEnum):
+    """How AUTH names where a device starts; three kinds, not three values (CON-07)."""
+
+    ZERO = 0  # a first login: everything that is left in the mailbox
+    EMPTY = 1  # a rebuild: nothing old, start at sync_to_seq
+    TOKEN = 2  # the server's signed cursor
 
 
 class Auth(TypedDict):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
+from schemas.background import Background
 from schemas.errors import ServerFault
 from streams.shard import ShardState, ShardTask
 from tables.joining import LogRow
@@ -73,19 +74,15 @@ class ChangelogWatch:
         self._app = app
         self._tables = tables
         self._shards = shards
-        self._task: asyncio.Task[None] | None = None
+        self._watching = Background("changelogs", self._run)
 
     def start(self) -> None:
         """Start watching on the running loop; does nothing when it runs already."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="changelogs")
+        self._watching.start()
 
     async def stop(self) -> None:
         """Stop watching."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._watching.stop()
 
     async def _run(self) -> None:
         while True:

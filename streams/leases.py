@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from schemas.background import Background
 from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_LEASE_TTL_MS
 from schemas.errors import ServerFault
 from stores.leases import Completed, LeaseGrant, LeaseHeld, ShardLeases
@@ -43,19 +44,15 @@ class LeaseKeeper:
         self.on_lost = on_lost
         self.waiting: dict[int, str] = {}  # shards that are leased to somebody else, and to whom
         self._held: dict[int, int] = {}
-        self._task: asyncio.Task[None] | None = None
+        self.renewing = Background("shard-leases", self._renew)
 
     def start(self) -> None:
         """Start renewing on the running loop."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._renew(), name="shard-leases")
+        self.renewing.start()
 
     async def stop(self) -> None:
         """Stop renewing and release everything, so that a successor need not wait for the TTL."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self.renewing.stop()
         await self.release(list(self._held))
 
     async def release(self, shards: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
+from schemas.background import Background
 from schemas.errors import ServerFault
 from stores.leases import ShardLeases, ShardRecord
 from stores.slots import SlotBoard, WorkerWords
@@ -55,7 +56,7 @@ class SlotKeeper:
         self._own = own
         self._planner = SlotPlanner(keeper.owner, keeper.instance, self._configured)
         self._began_s = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._looking = Background("slots", self._run)
         self.owned: frozenset[int] = frozenset()
         self.lost: dict[int, str] = {}  # slots that others have taken from us, and who
         self.history: deque[str] = deque(maxlen=_HISTORY)
@@ -80,15 +81,11 @@ class SlotKeeper:
 
     def start(self) -> None:
         """Look after the slots from now on."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="slots")
+        self._looking.start()
 
     async def stop(self) -> None:
         """Stop looking after them, say goodbye, and give every lease back."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._looking.stop()
         try:
             await self._board.beat(self._keeper.owner)
         except ServerFault as error:

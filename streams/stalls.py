@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from schemas.background import Background
 from schemas.constants import LANE_STALL_ALERT_MS, LANE_STALL_FAILOVER_MS
 from schemas.metrics import now_us
 from streams.shard import ShardTask
@@ -76,20 +77,16 @@ class StallAlarm:
         self._watch = StallWatch()
         self._told: set[tuple[int, int]] = set()
         self._handed_over: set[int] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._watching = Background("lane-stalls", self._run)
         self.stalls: list[LaneStall] = []
 
     def start(self) -> None:
         """Start watching on the running loop; does nothing when it runs already."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="lane-stalls")
+        self._watching.start()
 
     async def stop(self) -> None:
         """Stop watching."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._watching.stop()
 
     async def _run(self) -> None:
         while True:

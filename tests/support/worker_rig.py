@@ -194,7 +194,7 @@ class WorkerRig:
         """The process is gone where it stands; leases stay until they end."""
         shards = list(self.materializer.shards.values())
         tasks = [shard._task for shard in shards]
-        tasks += [self.keeper._task] if self.keeper._task is not None else []
+        tasks += [self.keeper.renewing.task] if self.keeper.renewing.task is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -13,8 +13,8 @@ from clients.events import (
     SyncProgress,
 )
 from clients.session import DeviceSession
-from clients.timeline import CursorKind
 from schemas.errors import ErrorCode, RequestError, ServerFault
+from schemas.wire import CursorKind
 from tests.support.gateway_pair import Line, World, device
 from tests.support.people import ALICE, BOB, bodies, say
 

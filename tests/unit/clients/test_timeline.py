@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.timeline import CursorKind, Entry, Timeline
+from clients.timeline import Entry, Timeline
 from schemas.entry import EventType, decode_entry
 from schemas.errors import RecordError
+from schemas.wire import CursorKind
 from tests.support.entries import entry_bytes
 
 ids16 = st.binary(min_size=16, max_size=16)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from gateway.cursor import (
     TOKEN_BYTES,
     Cursor,
-    CursorKind,
     CursorSigner,
     Verdict,
     VerdictKind,
     judge,
 )
 from schemas.errors import ErrorCode, RequestError
+from schemas.wire import CursorKind
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "cursor.json").read_text())
 KEY = bytes(range(32))

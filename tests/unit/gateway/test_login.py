@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.connections import ConnectionRegistry
-from gateway.cursor import FIRST_BOUNDARIES, Cursor, CursorKind, CursorSigner, EpochBoundaries
+from gateway.cursor import FIRST_BOUNDARIES, Cursor, CursorSigner, EpochBoundaries
 from gateway.events import Login, LoginRequested
 from gateway.limits import GatewayLimits
 from gateway.login import LoginDesk, Rebased, Refused
@@ -16,6 +16,7 @@ from gateway.tokens import AccessTokens, Identity
 from gateway.visibility import WatermarkView
 from schemas.errors import ErrorCode, StoreFault, StoreUnknownOutcome
 from schemas.identifiers import lane_of
+from schemas.wire import CursorKind
 from stores.mailbox import MailboxDirty, MailboxHead
 from tests.support.gateway import ALICE, BOB, DEVICE, SEQ, FakeMailbox
 from tests.unit.gateway.test_connections import Device
