@@ -31,7 +31,7 @@ from stores.memory_leases import MemoryShardLeases
 from streams.app import QimApp
 from streams.fanout import Fanout
 from streams.pages import Page
-from streams.shard import PagedEvent
+from streams.shard import PagedEvent, ShardState
 from tables.progress import EPOCHS_KEY
 from tables.watermarks import WATERMARK_KEY
 from tests.simulation.judge import Judge, marks_in
@@ -103,6 +103,11 @@ class Worker:
     def alive(self) -> bool:
         """Runs, or would if it were not paused."""
         return not self.process.dead
+
+    def runs(self, shard: int) -> bool:
+        """Whether it serves a shard."""
+        task = self.rig.materializer.shards.get(shard)
+        return not self.process.paused and task is not None and task.state is ShardState.RUNNING
 
     def feed(self, shard: int, records: int) -> bool:
         """Hand over the next page of a dispatch partition."""
