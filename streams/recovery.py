@@ -5,8 +5,6 @@ consumer hands over the lists as fetched. Recovery of a partition is complete wh
 end that Fetch reported, so holes that compaction left do not matter. A recovery that stops moving fails the start.
 """
 
-# the whole module is a seam to private parts of Faust
-
 from __future__ import annotations
 
 import asyncio

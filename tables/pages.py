@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 from rocksdict import WriteBatch
 
-from schemas.errors import ServerFault
+from schemas.errors import ErrorCode, ServerFault, StoreFault
 from schemas.metrics import counter, histogram, now_us
 from tables.joining import LogRow, RowMerge, join_rows
 
@@ -174,7 +174,8 @@ class PageWriter:
     async def catch_up(self, table: Any, partition: int) -> None:
         """Read what the table lacks of its changelog, and write again the rows that compaction must not lose.
 
-        To be called by whoever owns the partition from now on, once nobody else may. Raises ServerFault as `write` does.
+        To be called by whoever owns the partition from now on, once nobody else may. Raises ServerFault as `write` does, with
+        INTERNAL where the changelog lost its end: no replay mends that, a rebuild of the table does.
         """
         async with self._lock(table, partition):
             place = (table.name, partition)
@@ -183,6 +184,11 @@ class PageWriter:
             held = self.held_offset(table, partition)
             end = await self._source.end(topic, partition)
             first = 0 if held is None else held + 1
+            if first > end:
+                raise StoreFault(
+                    f"{topic}[{partition}] ends at {end}, the table holds it up to {first}",
+                    ErrorCode.INTERNAL,
+                )
             if first < end:
                 records = await self._source.records(topic, partition, first, end)
                 self.take_records(table, partition, records, end - 1)

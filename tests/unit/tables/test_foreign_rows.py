@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
-from schemas.errors import ServerFault
+from schemas.errors import ErrorCode, ServerFault, StoreFault
 from tables.joining import join_rows
 from tests.support.records import FakeRecord
 from tests.support.tables import FakeKafkaProducer, FakeTable, page_writer
@@ -97,6 +97,18 @@ async def test_worse_row_stays_known_while_it_cannot_be_written(tmp_path: Path) 
 
     assert producer.rows(TOPIC, 0)[-1] == (b"a", b"5")
     assert writer.get(table, 0, b"a") == b"5"
+
+
+async def test_a_changelog_that_lost_its_end_stops_the_shard(tmp_path: Path) -> None:
+    """Its rows are in the table alone: whoever has to read them from the log would miss them."""
+    table = FakeTable(tmp_path)
+    await page_writer(FakeKafkaProducer()).write(table, 0, [(b"a", b"1"), (b"b", b"2")])
+    shorter = FakeKafkaProducer()
+    shorter.write_as_another(TOPIC, 0, [(b"a", b"1")])
+
+    with pytest.raises(StoreFault, match="ends at 1") as stopped:
+        await page_writer(shorter).catch_up(table, 0)
+    assert stopped.value.code is ErrorCode.INTERNAL
 
 
 async def test_lack_is_seen_where_nothing_is_written(tmp_path: Path) -> None:
