@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ class TakeoverOptions:
 
 
 class WatermarkWatch:
-    """When a watermark row of each shard was last written, on this process's monotonic clock."""
+    """When watermark rows of each shard were written, on this process's monotonic clock."""
 
     def __init__(self, stack: Stack) -> None:
         settings = stack.settings
@@ -47,7 +48,7 @@ class WatermarkWatch:
         self._parts = [
             TopicPartition(topic, shard) for shard in range(settings.mailbox_shard_count)
         ]
-        self.last_s: dict[int, float] = {}
+        self.moves_s: dict[int, list[float]] = defaultdict(list)
 
     async def run(self, until: asyncio.Event) -> None:
         """Follow the changelog from its present end."""
@@ -61,17 +62,21 @@ class WatermarkWatch:
                 now_s = time.monotonic()
                 for tp, records in fetched.items():
                     if records:
-                        self.last_s[tp.partition] = now_s
+                        self.moves_s[tp.partition].append(now_s)
         finally:
             await consumer.stop()
 
     async def moving(self, shards: set[int], since_s: float, limit_s: float) -> float | None:
         """Seconds from `since_s` until every one of `shards` has moved after it; None when that took too long."""
         while time.monotonic() < since_s + limit_s:
-            if all(self.last_s.get(shard, 0.0) > since_s for shard in shards):
-                return max((self.last_s[shard] for shard in shards), default=since_s) - since_s
+            found = [self._first(shard, since_s) for shard in shards]
+            if None not in found:
+                return max((at for at in found if at is not None), default=since_s) - since_s
             await asyncio.sleep(_LOOK_S)
         return None
+
+    def _first(self, shard: int, since_s: float) -> float | None:
+        return next((at for at in self.moves_s[shard] if at > since_s), None)
 
 
 async def run_takeover(
@@ -88,7 +93,7 @@ async def run_takeover(
     sending = asyncio.create_task(traffic.run(options.rate_per_s, 3600.0))
     try:
         await asyncio.sleep(_WARM_S)
-        seen = shards & watch.last_s.keys()
+        seen = shards & watch.moves_s.keys()
         say(f"{len(seen)} of {len(shards)} shards of {_VICTIM} have traffic")
         killed_s = time.monotonic()
         stack.kill(_VICTIM)
