@@ -22,11 +22,11 @@ from schemas.identifiers import lane_of, shard_of
 from schemas.records import DISPATCH_PROGRESS, WATERMARK_ROW
 from schemas.topics import PROGRESS_TABLE, WATERMARKS_TABLE, changelog_topic, dispatch_topic
 from schemas.watermarks import w_of
-from stores.redis_link import RedisLink
 from tables.log_reader import LogReader
 from tables.progress import is_dispatch_row
 from tables.watermarks import WATERMARK_KEY
 from tests.support.qimctl_tools import run_qimctl
+from tests.support.stack_reads import entries
 from tests.support.traffic import TENANT, Person, Traffic
 from tests.support.web_pages import fetch, metrics_of
 
@@ -36,23 +36,6 @@ _RATE_PER_S = 80
 _PAIRS = 12
 _NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 _LIMIT_S = 30.0
-
-
-async def entries(stack: Stack) -> dict[tuple[bytes, bytes], bytes]:
-    """(mailbox key, entry) -> score of everything in all mailboxes."""
-    found: dict[tuple[bytes, bytes], bytes] = {}
-    for url in stack.settings.mailbox_redis:
-        link = RedisLink(url)
-        try:
-            for name in await link.command("KEYS", f"{stack.settings.app_id}:mailbox:*"):
-                flat = await link.command("ZRANGE", name.decode(), 0, -1, "WITHSCORES")
-                found |= {
-                    (name, member): score
-                    for member, score in zip(flat[::2], flat[1::2], strict=True)
-                }
-        finally:
-            await link.close()
-    return found
 
 
 async def dispatch_ends(stack: Stack) -> dict[TopicPartition, int]:

@@ -2,16 +2,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from schemas.constants import LANE_COUNT
 from schemas.errors import Bug
-from schemas.identifiers import lane_of
 from schemas.watermarks import pack_uniform
 from stores.leases import RedisShardLeases
 from stores.mailbox import MailboxDirty, MailboxStore, ScanResult
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
 from tests.suites.mailbox import MailboxSuite
-from tests.support.mailboxes import TENANT, Damage, Mailbox, member, offsets, scan_of, seq_of
+from tests.support.mailboxes import Damage, Mailbox, member, offsets, scan_of, seq_of
 from tests.support.redis_harness import RedisHarness
 from tests.support.servers import RedisUrls
 
@@ -114,34 +112,6 @@ async def test_gate_17_a_key_of_another_type_refuses_the_section_without_a_write
         outcome = await mailbox.append(mailbox.entry(2, user=8), *entries)
         assert outcome.code in {"wrong_type", "corrupt"}
         assert await harness.snapshot() == before
-
-
-@pytest.mark.contract("REG-41", "REDIS-07", "MBX-34")
-async def test_reg_41_64_lanes_of_8_shards_cost_one_script_call_an_instance(
-    harness: RedisHarness,
-) -> None:
-    """Conditional writes of each lane alone once let 2 of 20 messages a second through."""
-    shards = [Mailbox(harness, shard) for shard in range(8)]
-    for mailbox in shards:
-        await mailbox.lease()
-    users = range(1000)
-    assert len({lane_of(TENANT, user) for user in users}) == LANE_COUNT
-
-    async def calls() -> int:
-        total = 0
-        for link in harness.links:
-            info: bytes = await link.command("INFO", "commandstats")
-            lines = [x for x in info.decode().splitlines() if x.startswith("cmdstat_evalsha:")]
-            total += sum(int(line.split("calls=")[1].split(",")[0]) for line in lines)
-        return total
-
-    await harness.store.append_page([m.section([m.entry(0)]) for m in shards])  # loads the script
-    for mailbox in shards:
-        mailbox.w = pack_uniform(0)
-    page = [m.section([m.entry(1 + n, user=n) for n in users]) for m in shards]
-    before = await calls()
-    assert {outcome.code for outcome in await harness.store.append_page(page)} == {"ok"}
-    assert await calls() - before == len(harness.links)
 
 
 @pytest.mark.contract("GATE-17", "WM-20")
