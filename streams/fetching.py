@@ -28,6 +28,7 @@ from schemas.errors import StartRefused, StoreFault
 from schemas.metrics import histogram, now_us
 from streams.ownership import StaticAssignor
 from streams.pages import Record
+from streams.prefetched import drop_prefetched
 
 if TYPE_CHECKING:
     from streams.app import QimApp
@@ -211,7 +212,7 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
         for tp in _kafka(partitions):
             consumer._subscription.pause(tp)
             # Undelivered records of a paused partition would hold back the fetches of all others (0.1 s).
-            records.pop(tp, None)
+            drop_prefetched(records, tp)
 
     def resume(self, partitions: Iterable[TP]) -> None:
         """Fetch from these again, from their position on."""
@@ -221,8 +222,9 @@ class InlineConsumer(driver.AIOKafkaConsumerThread):
     def place(self, starts: Mapping[TP, int]) -> None:
         """Set the next offset to fetch of each partition."""
         consumer = self._ensure_consumer()
-        for tp, offset in starts.items():
-            consumer.seek(KafkaPartition(tp.topic, tp.partition), offset)
+        for tp, offset in zip(_kafka(starts), starts.values(), strict=True):
+            drop_prefetched(consumer._fetcher._records, tp)
+            consumer.seek(tp, offset)
 
     def fetch_position(self, tp: TP) -> int:
         """The offset of the next record that aiokafka will hand out."""

@@ -92,6 +92,7 @@ PINNED = {
     "aiokafka.consumer.fetcher.Fetcher._get_actions_per_node": "what undelivered records block",
     "aiokafka.consumer.fetcher.Fetcher.seek_to": "drops undelivered records",
     "aiokafka.consumer.fetcher.FetchResult": "drops records of a paused partition",
+    "aiokafka.consumer.fetcher.PartitionRecords": "a circle that drop_prefetched cuts",
     "aiokafka.consumer.subscription_state.SubscriptionState.pause": "the truth about flow",
     "aiokafka.consumer.subscription_state.SubscriptionState.resume": "the truth about flow",
     "aiokafka.consumer.subscription_state.TopicPartitionState": "position and highwater",
