@@ -13,26 +13,16 @@ from faust.events import Event
 from faust.topics import Topic
 from faust.types import TP, ConsumerMessage, EventT, Message
 
+from tables.joining import LogRow
+
 __all__ = ["PAGE_RECORDS", "Page", "PagedTopic", "Record", "cut_pages", "page_message"]
 
 # More records do not get cheaper (the per-page price is spread thin enough); fewer keep the shard tasks responsive.
 PAGE_RECORDS = 256
 
 
-class Record(Protocol):
+class Record(LogRow, Protocol):
     """One fetched record; `timestamp` is the log's time in milliseconds since 1970."""
-
-    @property
-    def offset(self) -> int:
-        """Position in the partition."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Key as written."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Value as written; None is a tombstone."""
 
     @property
     def timestamp(self) -> int:
