@@ -1,9 +1,9 @@
 """MailboxMaterializer: hands dispatch pages to one task a shard, and gives those tasks the real services.
 
 Start, in this order (TAKE-01): take the lease (fences whoever wrote before); read what the tables lack of their changelogs;
-where the owner changed, read the end of the log and raise the epoch there; compute W anew from progress, compare it with W of table and store (streams/takeover.py), and
-start at min(W) + 1 whatever the consumer group committed (TAKE-02, TAKE-07). A crash in between leaves nothing that the
-next taker would not repeat.
+where the owner changed, read the end of the log and raise the epoch there; compute W anew from progress, compare it with W of
+table and store (streams/takeover.py), and start at min(W) + 1 whatever the consumer group committed (TAKE-02, TAKE-07). A
+crash in between leaves nothing that the next taker would not repeat.
 """
 
 from __future__ import annotations
