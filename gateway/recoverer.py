@@ -28,8 +28,11 @@ _BUDGET_S = 2.0  # COM-25
 _PAUSE_S = 0.05
 
 
-class Recoverer:
-    """Runs a round over all commit instances every 2 s; `recovered` counts the intents it continued."""
+class Recoverer(Background):
+    """Runs a round over all commit instances every 2 s; `recovered` counts the intents it continued.
+
+    What was not continued when it stops is found again by the next recoverer.
+    """
 
     def __init__(
         self,
@@ -43,15 +46,7 @@ class Recoverer:
         self._instances = instances
         self._now_ms = now_ms
         self.recovered = 0
-        self._rounds = Background("commit-recoverer", self._run)
-
-    def start(self) -> None:
-        """Start the rounds on the running loop."""
-        self._rounds.start()
-
-    async def stop(self) -> None:
-        """Stop; what was not continued is found again by the next recoverer."""
-        await self._rounds.stop()
+        super().__init__("commit-recoverer", self._run)
 
     async def _run(self) -> None:
         while True:

@@ -129,7 +129,7 @@ def _retention_faults(spec: TopicSpec, config: Mapping[str, str], needed_ms: int
     if policy != spec.cleanup_policy:
         return [f"{spec.name} has cleanup.policy={policy}, must be {spec.cleanup_policy}"]
     if policy == _COMPACTED:
-        if (lag or "").isdecimal() and int(lag or "") >= CHANGELOG_COMPACTION_LAG_MS:
+        if lag is not None and lag.isdecimal() and int(lag) >= CHANGELOG_COMPACTION_LAG_MS:
             return []
         return [
             f"{spec.name} has min.compaction.lag.ms={lag}, which must be at least {CHANGELOG_COMPACTION_LAG_MS}"

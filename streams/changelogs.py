@@ -65,7 +65,7 @@ class Changelogs:
         return found
 
 
-class ChangelogWatch:
+class ChangelogWatch(Background):
     """Looks every 10 s whether the changelogs of the running shards hold rows of somebody else; such a shard starts again."""
 
     def __init__(
@@ -74,15 +74,7 @@ class ChangelogWatch:
         self._app = app
         self._tables = tables
         self._shards = shards
-        self._watching = Background("changelogs", self._run)
-
-    def start(self) -> None:
-        """Start watching on the running loop; does nothing when it runs already."""
-        self._watching.start()
-
-    async def stop(self) -> None:
-        """Stop watching."""
-        await self._watching.stop()
+        super().__init__("changelogs", self._run)
 
     async def _run(self) -> None:
         while True:

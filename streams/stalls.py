@@ -62,7 +62,7 @@ class StallWatch:
         return sorted(stalls, key=lambda stall: -stall.stalled_ms)
 
 
-class StallAlarm:
+class StallAlarm(Background):
     """Watches a worker's lanes once a second; `stalls` is what it saw last."""
 
     def __init__(
@@ -77,16 +77,8 @@ class StallAlarm:
         self._watch = StallWatch()
         self._told: set[tuple[int, int]] = set()
         self._handed_over: set[int] = set()
-        self._watching = Background("lane-stalls", self._run)
+        super().__init__("lane-stalls", self._run)
         self.stalls: list[LaneStall] = []
-
-    def start(self) -> None:
-        """Start watching on the running loop; does nothing when it runs already."""
-        self._watching.start()
-
-    async def stop(self) -> None:
-        """Stop watching."""
-        await self._watching.stop()
 
     async def _run(self) -> None:
         while True:

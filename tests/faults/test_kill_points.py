@@ -11,7 +11,7 @@ import pytest
 from ops.plan import StackOptions
 from ops.stack import Stack
 from schemas.kill_points import KillPoint
-from tests.support.traffic import Traffic
+from tests.support.traffic import NOTHING_WRONG, Traffic
 
 pytestmark = pytest.mark.fault
 
@@ -20,7 +20,6 @@ _SECONDS = 4.0
 _DEATH_LIMIT_S = 60.0
 _GATEWAY_POINTS = {KillPoint.AFTER_OUTBOX, KillPoint.BEFORE_MARK}
 _PAGE = 5  # the page at which it dies; what piled up while it was down is enough for that many
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 
 
 @pytest.fixture
@@ -62,5 +61,5 @@ async def test_gate_22_death_between_any_two_durable_steps_loses_and_repeats_not
         counts = await traffic.judge()
     finally:
         await traffic.close()
-    assert counts == _NOTHING_WRONG
+    assert counts == NOTHING_WRONG
     assert stack.crashed() == {}

@@ -10,11 +10,9 @@ import pytest
 
 from tests.conftest import StartStack
 from tests.support.qimctl_tools import run_qimctl
-from tests.support.traffic import Traffic
+from tests.support.traffic import NOTHING_WRONG, Traffic
 
 pytestmark = pytest.mark.fault
-
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 
 
 @pytest.mark.contract("TAKE-09", "ADAPT-05", "TAKE-05")
@@ -55,6 +53,6 @@ async def test_everything_derived_is_thrown_away_and_comes_back_as_the_worker_wr
     await traffic.run(60, 2.0)
     counts = await traffic.judge()
     await traffic.close()
-    assert counts == _NOTHING_WRONG
+    assert counts == NOTHING_WRONG
     again = await run_qimctl(settings, "rebuild", "--verify")
     assert again.exit_code == 0, again

@@ -14,14 +14,13 @@ from ops.servers.ports import free_ports
 from ops.services import worker_service
 from ops.stack import Stack
 from tests.support.stack_reads import entries
-from tests.support.traffic import Traffic
+from tests.support.traffic import NOTHING_WRONG, Traffic
 from tests.support.web_pages import fetch
 
 pytestmark = pytest.mark.fault
 
 _RATE_PER_S = 80
 _PAIRS = 12
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 
 
 async def owned(address: str) -> set[int]:
@@ -50,7 +49,7 @@ async def test_a_worker_that_was_started_twice_ends_with_one_owner(tmp_path: Pat
 
         try:
             await traffic.run(_RATE_PER_S, 12, damage)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
             assert await owned(first) == set()
             assert await owned(f"127.0.0.1:{port}") == set(slots)
             status, text = await fetch(first, "/stats")
@@ -69,7 +68,7 @@ async def test_an_emptied_mailbox_redis_is_filled_again_byte_by_byte(tmp_path: P
         await traffic.connect()
         try:
             await traffic.run(_RATE_PER_S, 4)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
             before = await entries(stack)
 
             async def damage() -> None:
@@ -79,7 +78,7 @@ async def test_an_emptied_mailbox_redis_is_filled_again_byte_by_byte(tmp_path: P
                 await stack.restart("mailbox-0")
 
             await traffic.run(_RATE_PER_S, 8, damage)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
             after = await entries(stack)
             assert before.items() <= after.items()
             assert len(after) == 2 * 12 * _RATE_PER_S

@@ -14,14 +14,13 @@ import pytest
 
 from ops.plan import StackOptions
 from ops.stack import Stack
-from tests.support.traffic import Traffic
+from tests.support.traffic import NOTHING_WRONG, Traffic
 
 pytestmark = pytest.mark.fault
 
 _RATE_PER_S = 200
 _SECONDS = 8.0
 _PAIRS = 20
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ async def test_kill_minus_9_under_load_loses_and_repeats_nothing(stack: Stack, n
         stack.kill(name)
         await stack.restart(name)
 
-    assert await _under_load(stack, damage) == _NOTHING_WRONG
+    assert await _under_load(stack, damage) == NOTHING_WRONG
     assert stack.crashed() == {}
 
 
@@ -64,7 +63,7 @@ async def test_worker_without_its_rocksdb_recovers_from_the_changelog(stack: Sta
         shutil.rmtree(stack.folder / "worker-0" / "tables")
         await stack.restart("worker-0")
 
-    assert await _under_load(stack, damage) == _NOTHING_WRONG
+    assert await _under_load(stack, damage) == NOTHING_WRONG
 
 
 async def test_whole_stack_restarts_on_its_data_with_nothing_lost(tmp_path: Path) -> None:
@@ -79,4 +78,4 @@ async def test_whole_stack_restarts_on_its_data_with_nothing_lost(tmp_path: Path
         await traffic.run(50, 2.0)
         counts = await traffic.judge()
         await traffic.close()
-    assert counts == _NOTHING_WRONG
+    assert counts == NOTHING_WRONG

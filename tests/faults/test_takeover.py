@@ -21,13 +21,12 @@ from ops.stack import Stack
 from schemas.constants import SHARD_LEASE_RENEW_MS, SHARD_LEASE_TTL_MS
 from stores.leases import RedisShardLeases
 from stores.redis_link import RedisLink
-from tests.support.traffic import Traffic
+from tests.support.traffic import NOTHING_WRONG, Traffic
 
 pytestmark = pytest.mark.fault
 
 _RATE_PER_S = 100
 _PAIRS = 20
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 _LEASE_S = SHARD_LEASE_TTL_MS / 1000
 _GATE_S = 20.0  # GATE-06
 
@@ -140,7 +139,7 @@ async def test_gate_06_a_spare_takes_a_killed_workers_shards_in_20_s(spared: Sta
         spared.kill("worker-0")
         taken_s = await until_owned(spared, "spare-0", {0, 1, 2, 3}, 40)
 
-    assert await under_load(spared, 24, damage) == _NOTHING_WRONG
+    assert await under_load(spared, 24, damage) == NOTHING_WRONG
     assert taken_s <= _GATE_S
     assert await epochs(spared) == [2] * 8
 
@@ -166,7 +165,7 @@ async def test_gate_06_a_running_worker_takes_orphaned_slots_and_its_own_pause_s
         away = [device for person in traffic.people for device in person.devices[:1]]
         await reconnect(away)
         await traffic.run(_RATE_PER_S, 2)
-        assert await traffic.judge() == _NOTHING_WRONG
+        assert await traffic.judge() == NOTHING_WRONG
     finally:
         await traffic.close()
     assert taken_s <= _GATE_S
@@ -208,7 +207,7 @@ async def test_a_worker_that_wakes_up_after_its_lease_writes_not_a_byte(spared: 
     await traffic.connect()
     try:
         await traffic.run(_RATE_PER_S, 22, damage)
-        assert await traffic.judge() == _NOTHING_WRONG
+        assert await traffic.judge() == NOTHING_WRONG
         # Nothing is on its way any more: every further byte would be the sleeper's.
         before = await settled_dump(spared)
         os.kill(pid, signal.SIGCONT)
@@ -218,7 +217,7 @@ async def test_a_worker_that_wakes_up_after_its_lease_writes_not_a_byte(spared: 
         woken = await stats(spared, "worker-0")
         assert set(woken["slots"]["lost"].values()) == {"spare-0"}
         await traffic.run(_RATE_PER_S, 2)
-        assert await traffic.judge() == _NOTHING_WRONG
+        assert await traffic.judge() == NOTHING_WRONG
     finally:
         os.kill(pid, signal.SIGCONT)
         await traffic.close()
@@ -242,7 +241,7 @@ async def test_a_slot_is_handed_over_in_order_without_waiting_for_the_lease(pair
             assert living == {"worker-0": [2], "worker-1": [0, 1, 3]}
             took.append(await move_slot(system, 0, "worker-0", 30))
 
-    assert await under_load(pair, 10, damage) == _NOTHING_WRONG
+    assert await under_load(pair, 10, damage) == NOTHING_WRONG
     assert max(took) < _LEASE_S / 2
     assert (await epochs(pair))[0] == 3  # each change of owner raised it
 
@@ -260,6 +259,6 @@ async def test_a_worker_with_64_shards_is_ready_again_in_5_s(tmp_path: Path) -> 
             await stack.restart("worker-0")
             ready_s = time.monotonic() - begin_s
 
-        assert await under_load(stack, 8, damage) == _NOTHING_WRONG
+        assert await under_load(stack, 8, damage) == NOTHING_WRONG
         assert ready_s <= 5.0
         assert await epochs(stack) == [1] * 64  # the same owner: nothing is raised

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.structs import OffsetAndMetadata
+from aiokafka import TopicPartition
 from rocksdict import Options, Rdict
 
 from ops.plan import StackOptions
-from ops.qimctl.logs import LogWriter, read_table
+from ops.qimctl.logs import LogWriter, read_table, read_watermark
 from ops.stack import Stack
+from schemas.constants import LANE_COUNT
 from schemas.identifiers import lane_of, shard_of
 from schemas.records import DISPATCH_PROGRESS, WATERMARK_ROW
 from schemas.topics import PROGRESS_TABLE, WATERMARKS_TABLE, changelog_topic, dispatch_topic
@@ -27,49 +27,30 @@ from tables.progress import is_dispatch_row
 from tables.watermarks import WATERMARK_KEY
 from tests.support.qimctl_tools import run_qimctl
 from tests.support.stack_reads import entries
-from tests.support.traffic import TENANT, Person, Traffic
+from tests.support.topic_tools import commit_offsets
+from tests.support.traffic import NOTHING_WRONG, TENANT, Person, Traffic
 from tests.support.web_pages import fetch, metrics_of
 
 pytestmark = pytest.mark.fault
 
 _RATE_PER_S = 80
 _PAIRS = 12
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 _LIMIT_S = 30.0
 
 
 async def dispatch_ends(stack: Stack) -> dict[TopicPartition, int]:
     topic = dispatch_topic(stack.settings.app_id)
-    consumer = AIOKafkaConsumer(bootstrap_servers=stack.settings.broker)
-    await consumer.start()
-    try:
-        return dict(
-            await consumer.end_offsets([TopicPartition(topic, p) for p in range(stack.plan.shards)])
-        )
-    finally:
-        await consumer.stop()
-
-
-async def commit_as_the_worker(stack: Stack, offsets: dict[TopicPartition, int]) -> None:
-    settings = stack.settings
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.broker, group_id=settings.app_id, enable_auto_commit=False
-    )
-    await consumer.start()
-    try:
-        consumer.assign(list(offsets))
-        await consumer.commit({tp: OffsetAndMetadata(at, "") for tp, at in offsets.items()})
-    finally:
-        await consumer.stop()
+    async with LogReader(stack.settings.broker) as reader:
+        ranges = await reader.ranges(topic, range(stack.plan.shards))
+    return {TopicPartition(topic, shard): end for shard, (_, end) in ranges.items()}
 
 
 async def logged_w(stack: Stack, shard: int) -> int:
     """The lowest W of a shard that the log has."""
     topic = changelog_topic(stack.settings.app_id, WATERMARKS_TABLE)
     async with LogReader(stack.settings.broker) as reader:
-        row = (await read_table(reader, topic, shard, 10_000)).get(WATERMARK_KEY)
-    w = b"" if row is None else WATERMARK_ROW.decode(row)["w"]
-    return min(w_of(w, lane) for lane in range(64)) if w else -1
+        row = await read_watermark(reader, topic, shard, 10_000)
+    return -1 if row is None else min(w_of(row["w"], lane) for lane in range(LANE_COUNT))
 
 
 @pytest.mark.contract("ACC-M2", "TAKE-01", "TAKE-02", "TAKE-09")
@@ -98,12 +79,12 @@ async def test_acc_m2_offsets_committed_before_the_crash_skip_nothing_at_a_takeo
                 tp for tp, end in ends.items() if await logged_w(stack, tp.partition) < end - 1
             ]
             assert waiting, "nothing was left to materialize: this proves nothing"
-            await commit_as_the_worker(stack, ends)
+            await commit_offsets(stack.settings.broker, stack.settings.app_id, ends)
             before = await entries(stack)
 
         try:
             await traffic.run(_RATE_PER_S, 14, damage)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
         finally:
             await traffic.close()
         after = await entries(stack)
@@ -146,7 +127,7 @@ async def test_acc_m3_a_lane_whose_progress_is_damaged_is_refused_and_all_others
         await traffic.connect()
         try:
             await traffic.run(_RATE_PER_S, 4)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
             victim, shards = traffic.pairs[0][1].user, stack.plan.shards
             shard, lane = shard_of(TENANT, victim, shards), lane_of(TENANT, victim)
             hit = [any(in_lane(pair, shard, lane, shards)) for pair in traffic.pairs]
@@ -163,7 +144,7 @@ async def test_acc_m3_a_lane_whose_progress_is_damaged_is_refused_and_all_others
             await traffic.run(_RATE_PER_S, 3)
             unhurt = [number for number, touched in enumerate(hit) if not touched]
             assert len(unhurt) >= _PAIRS // 2
-            assert await traffic.judge(unhurt) == _NOTHING_WRONG
+            assert await traffic.judge(unhurt) == NOTHING_WRONG
             device = traffic.pairs[0][1].devices[0]
             device.pull()
             await asyncio.sleep(1)
@@ -178,7 +159,7 @@ async def test_acc_m3_a_lane_whose_progress_is_damaged_is_refused_and_all_others
             assert "error" not in " ".join(rebuilt.err).lower(), rebuilt
             await stack.restart("worker-0")
             assert (await fetch(web, "/healthz"))[0] == 200
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
         finally:
             await traffic.close()
 
@@ -195,7 +176,7 @@ async def test_late_rows_in_a_changelog_are_found_and_do_not_stay_the_last_ones(
         await traffic.connect()
         try:
             await traffic.run(_RATE_PER_S, 3)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
             good = await last_rows(stack, topics)
             async with LogWriter(settings.broker) as writer:
                 for (topic, shard), rows in good.items():
@@ -212,7 +193,7 @@ async def test_late_rows_in_a_changelog_are_found_and_do_not_stay_the_last_ones(
                 await asyncio.sleep(0.5)
 
             await traffic.run(_RATE_PER_S, 2)
-            assert await traffic.judge() == _NOTHING_WRONG
+            assert await traffic.judge() == NOTHING_WRONG
             metrics = await metrics_of(stack.addresses["worker-web-0"])
             assert metrics.value("qim_table_caught_up_rows_total") >= stack.plan.shards
             assert metrics.value("qim_watermark_below_floor_total") == 0

@@ -1,6 +1,6 @@
 """Every place at which one late request of a paused worker may land in its successor's taking over (REG-47).
 
-The protocol: take the lease (fences) -> boundary and new term -> read what the tables lack -> positions -> a row for the
+The protocol: take the lease (fences) -> read what the tables lack -> boundary and new term -> positions -> a row for the
 gateways -> entries, progress rows, watermark row. One request of the former owner is on its way when it stops: a lease, entries,
 progress rows or a watermark row. Each of them is let land before, between and after all steps of the successor; then compaction
 runs, a third worker takes over, and everybody must have everything.

@@ -15,7 +15,17 @@ from stores.redis_link import RedisLink
 from stores.redis_mailbox import user_key
 from tests.support.mailboxes import TENANT, Damage, MailboxHarness
 
-__all__ = ["RedisHarness"]
+__all__ = ["RedisHarness", "script_calls"]
+
+
+async def script_calls(links: Sequence[RedisLink]) -> int:
+    """EVALSHA calls of these instances since they started."""
+    total = 0
+    for link in links:
+        info: bytes = await link.command("INFO", "commandstats")
+        lines = [line for line in info.decode().splitlines() if line.startswith("cmdstat_evalsha:")]
+        total += sum(int(line.split("calls=")[1].split(",")[0]) for line in lines)
+    return total
 
 
 def _expiry_of(day: int) -> int:

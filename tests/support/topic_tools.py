@@ -16,6 +16,7 @@ from tests.support.page_app import changelog_of, topic_of
 
 __all__ = [
     "commit",
+    "commit_offsets",
     "committed",
     "fill",
     "make_anew",
@@ -75,13 +76,18 @@ async def fill(
 
 
 async def commit(broker: str, app_id: str, offsets: Mapping[int, int]) -> None:
-    """Overwrite the committed offsets of the application's group."""
+    """Overwrite the committed offsets of the application's group, by partition of its input topic."""
+    tps = {TopicPartition(topic_of(app_id), p): o for p, o in offsets.items()}
+    await commit_offsets(broker, app_id, tps)
+
+
+async def commit_offsets(broker: str, app_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """The same for any topics."""
     consumer = AIOKafkaConsumer(bootstrap_servers=broker, group_id=app_id, enable_auto_commit=False)
     await consumer.start()
     try:
-        tps = {TopicPartition(topic_of(app_id), p): o for p, o in offsets.items()}
-        consumer.assign(list(tps))
-        await consumer.commit({tp: OffsetAndMetadata(o, "") for tp, o in tps.items()})
+        consumer.assign(list(offsets))
+        await consumer.commit({tp: OffsetAndMetadata(o, "") for tp, o in offsets.items()})
     finally:
         await consumer.stop()
 

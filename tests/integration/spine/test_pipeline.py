@@ -18,9 +18,8 @@ from schemas.topics import dispatch_topic, outbox_partition_of, outbox_topic
 from schemas.watermarks import unpack_w
 from stores.redis_link import RedisLink
 from tests.conftest import StartStack
-from tests.support.traffic import TENANT, Traffic
+from tests.support.traffic import NOTHING_WRONG, TENANT, Traffic
 
-_NOTHING_WRONG = {"lost": 0, "duplicated": 0, "reordered": 0, "misdelivered": 0, "refused": 0}
 _BACKLOG_LIMIT_S = 5.0  # GATE-11
 
 
@@ -88,7 +87,7 @@ async def test_replayed_dispatch_log_writes_byte_identical_entries(start_stack: 
     traffic = Traffic(stack, 10)
     await traffic.connect()
     await traffic.run(100, 2.0)
-    assert await traffic.judge() == _NOTHING_WRONG
+    assert await traffic.judge() == NOTHING_WRONG
     await traffic.close()
     families = ("mailbox", "mbmeta", "mbdays", "mbseqbucket")
     before, w_before = await _dump(stack, families), await _store_w(stack)
@@ -127,7 +126,7 @@ async def test_gate_11_backlog_of_24_outbox_records_is_dispatched_in_5_s(
         _BACKLOG_LIMIT_S,
     )
     assert took_s < _BACKLOG_LIMIT_S
-    assert await traffic.judge() == _NOTHING_WRONG
+    assert await traffic.judge() == NOTHING_WRONG
     await traffic.close()
 
 
@@ -152,7 +151,7 @@ async def test_unreadable_outbox_record_stops_its_partition_alone_and_loses_noth
         != stopped
     ]
     assert others
-    assert await traffic.judge(others) == _NOTHING_WRONG
+    assert await traffic.judge(others) == NOTHING_WRONG
     assert "outbox" in str(_stats(stack)["failed_outbox_partitions"][str(stopped)])
     await traffic.close()
 
@@ -176,7 +175,7 @@ async def test_unreadable_dispatch_stops_its_shard_alone(start_stack: StartStack
         if stopped not in {shard_of(TENANT, person.user, shards) for person in (one, two)}
     ]
     assert others
-    assert await traffic.judge(others) == _NOTHING_WRONG
+    assert await traffic.judge(others) == NOTHING_WRONG
     states = {shard: found["state"] for shard, found in _stats(stack)["shards"].items()}
     assert states == {str(n): "failed" if n == stopped else "running" for n in range(shards)}
     await traffic.close()

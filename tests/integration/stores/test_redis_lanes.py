@@ -11,7 +11,7 @@ from stores.leases import RedisShardLeases
 from stores.redis_link import RedisLink
 from stores.redis_mailbox import RedisMailboxStore
 from tests.support.mailboxes import TENANT, Mailbox
-from tests.support.redis_harness import RedisHarness
+from tests.support.redis_harness import RedisHarness, script_calls
 from tests.support.servers import RedisUrls
 
 
@@ -35,18 +35,10 @@ async def test_reg_41_64_lanes_of_8_shards_cost_one_script_call_an_instance(
     users = range(1000)
     assert len({lane_of(TENANT, user) for user in users}) == LANE_COUNT
 
-    async def calls() -> int:
-        total = 0
-        for link in harness.links:
-            info: bytes = await link.command("INFO", "commandstats")
-            lines = [x for x in info.decode().splitlines() if x.startswith("cmdstat_evalsha:")]
-            total += sum(int(line.split("calls=")[1].split(",")[0]) for line in lines)
-        return total
-
     await harness.store.append_page([m.section([m.entry(0)]) for m in shards])  # loads the script
     for mailbox in shards:
         mailbox.w = pack_uniform(0)
     page = [m.section([m.entry(1 + n, user=n) for n in users]) for m in shards]
-    before = await calls()
+    before = await script_calls(harness.links)
     assert {outcome.code for outcome in await harness.store.append_page(page)} == {"ok"}
-    assert await calls() - before == len(harness.links)
+    assert await script_calls(harness.links) - before == len(harness.links)

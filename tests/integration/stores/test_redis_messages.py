@@ -10,6 +10,7 @@ from stores.redis_link import RedisLink
 from stores.redis_messages import RedisMessageStore, commit_key, conversation_key
 from tests.suites.test_messages import MessageSuite
 from tests.support.messages import MessageHarness, mark_of, request_of
+from tests.support.redis_harness import script_calls
 from tests.support.servers import RedisUrls
 
 
@@ -253,17 +254,9 @@ async def test_a_page_is_one_evalsha_an_instance(messages: RedisMessageHarness) 
     page = [request_of(messages.now_ms(), n, conversation=n) for n in range(1, 41)]
     await messages.store.reserve_and_record(page[:2])  # loads the script
 
-    async def calls() -> int:
-        total = 0
-        for link in messages.links:
-            info = (await link.command("INFO", "commandstats")).decode()
-            (line,) = [line for line in info.splitlines() if line.startswith("cmdstat_evalsha:")]
-            total += int(line.split("calls=")[1].split(",")[0])
-        return total
-
-    before = await calls()
+    before = await script_calls(messages.links)
     await messages.store.reserve_and_record(page)
-    assert await calls() - before == 2
+    assert await script_calls(messages.links) - before == 2
 
 
 @pytest.mark.contract("COM-21", "REG-23", "REG-24")
