@@ -52,9 +52,8 @@ async def test_a_term_lost_with_the_end_of_an_aof_is_not_given_again(
     lost = await system.leases.acquire(3, "a", TTL_MS)
     for family in ("shardlease", "shardterm"):
         await system.run(3, "DEL", family)
-    await asyncio.sleep(
-        0.002
-    )  # a Redis that comes back takes longer than the millisecond of a term
+    # A Redis that comes back takes longer than the millisecond of a term.
+    await asyncio.sleep(0.002)
     again = await system.leases.acquire(3, "b", TTL_MS)
     assert isinstance(lost, LeaseGrant)
     assert isinstance(again, LeaseGrant)
